@@ -291,7 +291,7 @@ pub trait Volume: Send + Sync {
         None
     }
 
-    /// The mirror that it is.
+    /// The mirror that it is, where it is encrypted, too.
     fn as_mirror(&self) -> Option<&Mirror> {
         None
     }

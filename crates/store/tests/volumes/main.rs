@@ -13,6 +13,7 @@ mod fake;
 mod faults;
 mod identity;
 mod mirror;
+mod mirror_changes;
 mod opening;
 mod over;
 mod ram;

@@ -14,15 +14,15 @@ use crate::common::*;
 use crate::fake::*;
 use crate::ranges::{Desk, read_io, write_io};
 
-const SIZE: u64 = 1 << 20;
-const REGION: u64 = 64 << 10;
-const S: u64 = 1_000_000_000;
+pub const SIZE: u64 = 1 << 20;
+pub const REGION: u64 = 64 << 10;
+pub const S: u64 = 1_000_000_000;
 
 /// Where the log of a mirror lies, which fails when it is told to.
 #[derive(Clone, Default)]
-struct Kept {
-    bytes: Arc<Mutex<Option<Vec<u8>>>>,
-    fails: Arc<AtomicBool>,
+pub struct Kept {
+    pub bytes: Arc<Mutex<Option<Vec<u8>>>>,
+    pub fails: Arc<AtomicBool>,
 }
 
 impl Medium for Kept {
@@ -44,14 +44,14 @@ impl Medium for Kept {
 }
 
 /// Files that a mirror lies in, and its log, which outlive it.
-struct Room {
-    folder: tempfile::TempDir,
-    log: Kept,
-    sizes: Vec<u64>,
+pub struct Room {
+    pub folder: tempfile::TempDir,
+    pub log: Kept,
+    pub sizes: Vec<u64>,
 }
 
 impl Room {
-    fn new(legs: usize) -> Room {
+    pub fn new(legs: usize) -> Room {
         Room {
             folder: tempfile::tempdir().unwrap(),
             log: Kept::default(),
@@ -59,25 +59,25 @@ impl Room {
         }
     }
 
-    fn path(&self, leg: usize) -> PathBuf {
+    pub fn path(&self, leg: usize) -> PathBuf {
         self.folder.path().join(format!("leg{leg}"))
     }
 
-    fn leg(&self, leg: usize) -> Arc<dyn Volume> {
+    pub fn leg(&self, leg: usize) -> Arc<dyn Volume> {
         let size = self.sizes.get(leg).copied().unwrap_or(SIZE);
         let spec = Spec::new(format!("leg{leg}"), Kind::file(self.path(leg)), size, 512);
         open(&spec).unwrap()
     }
 
-    fn open(&self) -> Arc<dyn Volume> {
+    pub fn open(&self) -> Arc<dyn Volume> {
         self.open_of(&(0..self.sizes.len()).collect::<Vec<_>>())
     }
 
-    fn open_of(&self, legs: &[usize]) -> Arc<dyn Volume> {
+    pub fn open_of(&self, legs: &[usize]) -> Arc<dyn Volume> {
         self.try_open(legs).unwrap()
     }
 
-    fn try_open(&self, legs: &[usize]) -> Result<Arc<dyn Volume>, store::OpenError> {
+    pub fn try_open(&self, legs: &[usize]) -> Result<Arc<dyn Volume>, store::OpenError> {
         let below: Vec<_> = legs.iter().map(|leg| self.leg(*leg)).collect();
         let names: Vec<String> = legs.iter().map(|leg| format!("leg{leg}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -86,7 +86,7 @@ impl Room {
     }
 
     /// What lies in the file of a leg.
-    fn bytes(&self, leg: usize) -> Vec<u8> {
+    pub fn bytes(&self, leg: usize) -> Vec<u8> {
         std::fs::read(self.path(leg)).unwrap()
     }
 }
@@ -97,16 +97,16 @@ pub fn words(volume: &dyn Volume) -> Vec<&'static str> {
     status.legs.iter().map(|leg| leg.word()).collect()
 }
 
-fn missing(volume: &dyn Volume, leg: usize) -> u64 {
+pub fn missing(volume: &dyn Volume, leg: usize) -> u64 {
     volume.as_mirror().unwrap().status().legs[leg].missing_bytes
 }
 
-fn dirty(volume: &dyn Volume) -> u64 {
+pub fn dirty(volume: &dyn Volume) -> u64 {
     volume.as_mirror().unwrap().status().dirty_bytes
 }
 
 /// Does what there is to do at a time; whether there was anything.
-fn upkeep(volume: &dyn Volume, files: &mut Fake, now: u64) -> bool {
+pub fn upkeep(volume: &dyn Volume, files: &mut Fake, now: u64) -> bool {
     let Some(mut progress) = volume.upkeep(now, files, token_of(7)) else {
         return false;
     };
