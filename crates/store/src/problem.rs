@@ -263,6 +263,19 @@ pub enum Problem {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A leg has less than its mirror had.
+    #[error(
+        "its volume \"{leg}\" has {leg_bytes} bytes, and the mirror had {size_bytes}: give the \
+         volume its size back; if the mirror is to be smaller, set `size`"
+    )]
+    LegShrunk {
+        /// Its name.
+        leg: String,
+        /// What it has.
+        leg_bytes: u64,
+        /// What the mirror had.
+        size_bytes: u64,
+    },
     /// Of the volumes that a mirror is to be made of its log knows none.
     #[error(
         "{} knows none of the volumes that `of` names, or they are copies from before they were \

@@ -41,6 +41,17 @@ const MAGIC: &str = "weft-state 1";
 /// No state file is larger: room for every registrant and many ranges.
 const BYTES_MAX: u64 = 64 << 20;
 
+/// What a volume remembers of the mirror that it is, or was, a leg of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LegOf {
+    /// UUID of the mirror.
+    pub mirror: Uuid,
+    /// In which it was written to last.
+    pub generation: u64,
+    /// It lacked something that others had.
+    pub is_behind: bool,
+}
+
 /// Everything in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,6 +69,9 @@ pub(crate) struct Document {
     /// The UUID of the mirror that the volume is a leg of, and the generation in which it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mirror: Option<(String, u64)>,
+    /// It lacked something then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    mirror_behind: bool,
     /// Reservations of UUIDs that the volume had before, or was copied with:
     /// there again when it has that UUID again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -671,16 +685,25 @@ impl State {
         self.update(|document| document.unreadable = ranges.collect())
     }
 
-    /// The UUID of the mirror that the volume was a leg of last, and the generation of that.
-    pub(crate) fn mirror(&self) -> Option<(Uuid, u64)> {
-        let mirror = self.file.as_ref()?.read(|document| document.mirror.clone());
+    /// What it was of a mirror last.
+    pub(crate) fn leg_of(&self) -> Option<LegOf> {
+        let file = self.file.as_ref()?;
+        let (mirror, is_behind) =
+            file.read(|document| (document.mirror.clone(), document.mirror_behind));
         let (uuid, generation) = mirror?;
-        Some((Uuid::try_parse(&uuid).ok()?, generation))
+        Some(LegOf {
+            mirror: Uuid::try_parse(&uuid).ok()?,
+            generation,
+            is_behind,
+        })
     }
 
     /// Sets that. On the disk when it returns; blocks.
-    pub(crate) fn set_mirror(&self, mirror: Uuid, generation: u64) -> Result<(), StateError> {
-        self.update(|document| document.mirror = Some((mirror.to_string(), generation)))
+    pub(crate) fn set_leg_of(&self, leg: LegOf) -> Result<(), StateError> {
+        self.update(|document| {
+            document.mirror = Some((leg.mirror.to_string(), leg.generation));
+            document.mirror_behind = leg.is_behind;
+        })
     }
 
     /// Forgets that, as what the volume holds is of another time. On the disk when it returns;

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mem::Region;
@@ -51,7 +51,6 @@ pub(crate) const LEGS_MAX: usize = 3;
 /// Two or three volumes that hold the same.
 pub struct Mirror {
     base: Base,
-    legs: RwLock<Arc<Legs>>,
     locks: Arc<Locks>,
     log: Arc<Log>,
     /// Which leg is read next of those that have as little to do.
@@ -92,14 +91,21 @@ impl fmt::Debug for Legs {
 }
 
 impl Legs {
+    fn volumes(&self) -> impl Iterator<Item = &Arc<dyn Volume>> {
+        self.all.iter().map(|leg| leg.part.volume())
+    }
+
+    fn name(&self, leg: usize) -> &str {
+        &self.volume(leg).info().name
+    }
+
     #[inline]
     fn volume(&self, leg: usize) -> &dyn Volume {
         &**self.all[leg].part.volume()
     }
 
     fn size_bytes(&self) -> u64 {
-        let legs = self.all.iter();
-        let sizes = legs.map(|leg| leg.part.volume().size_bytes());
+        let sizes = self.volumes().map(|leg| leg.size_bytes());
         sizes.min().unwrap_or(0)
     }
 }
@@ -110,18 +116,14 @@ type Goes = Option<Result<(), Error>>;
 impl Mirror {
     #[inline]
     fn legs(&self) -> Arc<Legs> {
-        self.legs
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.log.legs()
     }
 
     /// What an I/O locks, if anything.
     #[inline]
     fn claim(&self, io: &Io) -> Option<Claim> {
         let (offset, len) = io.extent();
-        let locks = len > 0 && !self.base.info.read_only;
-        locks.then(|| Claim::new(offset, len, !io.leaves_volume_unchanged()))
+        (len > 0).then(|| Claim::new(offset, len, !io.leaves_volume_unchanged()))
     }
 
     /// Of these legs the one that has the fewest reads under way.
@@ -145,7 +147,7 @@ impl Mirror {
                 let is_quiet = self.writes_ended.load(Ordering::SeqCst) == writes;
                 task.writes = is_quiet.then_some(writes);
                 let begun = self.log.wait_for_legs(|| files.ticket(whole));
-                (task.members, task.table) = (begun.members, begun.table);
+                (task.members, task.legs) = (begun.members, begun.legs);
                 self.log_then_write(task, begun.wait, files, whole)
             }
             _ if task.io.needs_data() => self.fetch(task, files, whole),
@@ -251,7 +253,7 @@ impl Mirror {
             .log
             .begin_write(task.io.extent(), || files.ticket(whole));
         self.writes_begun.fetch_add(1, Ordering::SeqCst);
-        (task.is_counted, task.members, task.table) = (true, begun.members, begun.table);
+        (task.is_counted, task.members, task.legs) = (true, begun.members, begun.legs);
         self.log_then_write(task, begun.wait, files, whole)
     }
 
@@ -334,9 +336,9 @@ impl Mirror {
             return Some(Ok(()));
         }
         let error = task.error.unwrap_or(Error::WriteFailed(Errno::IO));
-        let both = (task.table, task.done, task.failed);
+        let outcome = (&task.legs, task.done, task.failed);
         let Ended { is_done, wait } =
-            (self.log).has_failed(task.io.extent(), both, || files.ticket(whole));
+            (self.log).has_failed(task.io.extent(), outcome, || files.ticket(whole));
         let answer = if is_done { Ok(()) } else { Err(error) };
         match wait {
             LogWait::No => Some(answer),

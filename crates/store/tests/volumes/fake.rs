@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use mem::BufRange;
-use reactor::{Bell, Completion, DiskFile, FallocateMode, FileIo, Ticket, Token};
+use reactor::{Bell, Completion, DiskFile, FallocateMode, FileIo, Nanos, Ticket, Token};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::common::Files;
@@ -61,6 +61,8 @@ pub struct Fake {
     pub faults: VecDeque<Fault>,
     /// All operations so far.
     pub log: Vec<Op>,
+    /// How long each completion was to wait that no operation brings; none waits.
+    pub pauses: Vec<Nanos>,
     pending: VecDeque<Pending>,
     bell: Option<Arc<Bell>>,
     rung: Vec<Completion>,
@@ -177,6 +179,11 @@ impl FileIo for Fake {
         self.bell
             .get_or_insert_with(|| Bell::new(None))
             .ticket(token)
+    }
+
+    fn complete_after(&mut self, after_ns: Nanos, token: Token) {
+        self.pauses.push(after_ns);
+        self.ticket(token).ring();
     }
 
     /// What is under way ends without being done.

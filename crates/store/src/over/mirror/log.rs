@@ -8,17 +8,19 @@
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use faults::Fault;
 use reactor::Ticket;
 use rustix::io::Errno;
 use tracing::{error, info};
 
+use super::Legs;
 use super::record::MirrorRecord;
 use super::regions::Regions;
+use crate::Medium;
 use crate::kept::savers;
-use crate::{Medium, Volume};
+use crate::state::LegOf;
 
 /// Where it lies, and how it is brought there.
 pub(super) struct LogMedium {
@@ -31,6 +33,9 @@ pub(super) struct Log {
     /// The mirror's name.
     name: String,
     state: Mutex<LogState>,
+    /// The legs that the record is of: they are others where it is another, under the lock of
+    /// both.
+    legs: RwLock<Arc<Legs>>,
     /// No leg is out, and none lacks anything.
     is_whole: AtomicBool,
     medium: Option<LogMedium>,
@@ -40,10 +45,8 @@ pub(super) struct Log {
 
 pub(super) struct LogState {
     pub record: MirrorRecord,
-    /// The volumes of its legs.
-    volumes: Vec<Arc<dyn Volume>>,
     /// Writes under way in each region.
-    writing: Vec<u16>,
+    writing: Vec<u32>,
     /// Regions that were written to since it was looked for clean ones.
     recent: Regions,
     /// Regions that are dirty on the medium, and in what is being brought there.
@@ -57,8 +60,8 @@ pub(super) struct LogState {
     failed: Option<(u64, Errno)>,
     of_legs: u64,
     is_saving: bool,
-    /// How often the legs were others.
-    table: u64,
+    /// How often it was another record.
+    replaced: u64,
     /// They are called when the change of the number is saved, or cannot be.
     waiting: Vec<(u64, Ticket)>,
 }
@@ -80,8 +83,19 @@ pub(super) struct Begun {
     pub members: u8,
     /// Before it goes there.
     pub wait: LogWait,
-    /// Which of all tables of legs that the mirror had the bits are of.
-    pub table: u64,
+    /// All legs, which the bits are of.
+    pub legs: Arc<Legs>,
+}
+
+/// What legs have been asked for: those of which legs, which have done it, which have failed to.
+pub(super) type Outcome<'l> = (&'l Arc<Legs>, u8, u8);
+
+/// As long as it is the same the mirror has the same legs, size and regions, and none of its legs
+/// has come or gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stand {
+    generation: u64,
+    replaced: u64,
 }
 
 /// What comes of a write that has failed on a leg.
@@ -96,7 +110,7 @@ impl Log {
     pub(super) fn new(
         name: &str,
         record: MirrorRecord,
-        volumes: Vec<Arc<dyn Volume>>,
+        legs: Arc<Legs>,
         medium: Option<LogMedium>,
     ) -> Arc<Log> {
         let count = record.dirty.count();
@@ -106,19 +120,19 @@ impl Log {
         let log = Log {
             name: name.to_owned(),
             is_whole: AtomicBool::new(false),
+            legs: RwLock::new(legs),
             state: Mutex::new(LogState {
                 sure: Regions::none(count),
                 writing: vec![0; count],
                 recent: Regions::none(count),
                 spoiled: Regions::none(count),
                 record,
-                volumes,
                 wanted: 0,
                 saved: 0,
                 failed: None,
                 of_legs: 0,
                 is_saving: false,
-                table: 0,
+                replaced: 0,
                 waiting: Vec::new(),
             }),
             medium,
@@ -130,6 +144,18 @@ impl Log {
 
     pub(super) fn state(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().expect("nothing panics under this lock")
+    }
+
+    #[inline]
+    pub(super) fn legs(&self) -> Arc<Legs> {
+        let legs = self.legs.read().unwrap_or_else(PoisonError::into_inner);
+        legs.clone()
+    }
+
+    /// The record as it is, with its legs.
+    pub(super) fn now(&self) -> (MirrorRecord, Arc<Legs>, Stand) {
+        let state = self.state();
+        (state.record.clone(), self.legs(), state.stand())
     }
 
     fn note_whole(&self, state: &LogState) {
@@ -176,7 +202,7 @@ impl Log {
         for region in regions.clone() {
             state.writing[region] += 1;
         }
-        let (members, table) = (state.record.members(), state.table);
+        let (members, legs) = (state.record.members(), self.legs());
         let mut each = regions.clone();
         let is_whole = self.is_whole.load(Ordering::Acquire);
         if !is_whole && each.any(|region| state.record.current(region..region + 1) == 0) {
@@ -185,7 +211,7 @@ impl Log {
             return Begun {
                 members,
                 wait,
-                table,
+                legs,
             };
         }
         state.recent.insert(regions.clone());
@@ -198,14 +224,14 @@ impl Log {
         Begun {
             members,
             wait,
-            table,
+            legs,
         }
     }
 
     /// The change that an answer waits for which rests on which legs have what.
     pub(super) fn wait_for_legs(self: &Arc<Log>, ticket: impl FnOnce() -> Ticket) -> Begun {
         let state = self.state();
-        let (members, table) = (state.record.members(), state.table);
+        let (members, legs) = (state.record.members(), self.legs());
         let is_sure = state.saved >= state.of_legs || self.medium.is_none();
         let wait = match is_sure {
             true => LogWait::No,
@@ -214,7 +240,7 @@ impl Log {
         Begun {
             members,
             wait,
-            table,
+            legs,
         }
     }
 
@@ -229,18 +255,45 @@ impl Log {
         }
     }
 
-    /// A write of a range, or a flush, was done by some legs and has failed on others of a table.
+    /// A write of a range, or a flush, was done by some legs and has failed on others.
     pub(super) fn has_failed(
         self: &Arc<Log>,
-        (offset, len): (u64, u64),
-        (table, done, failed): (u64, u8, u8),
+        extent: (u64, u64),
+        outcome: Outcome<'_>,
         ticket: impl FnOnce() -> Ticket,
     ) -> Ended {
         let mut state = self.state();
-        if table != state.table {
-            // A flush of legs that are no more.
-            let (is_done, wait) = (false, LogWait::No);
+        let (is_done, is_new) = self.note_failed(&mut state, extent, outcome);
+        if !is_new || self.medium.is_none() || faults::is(Fault::OutUnsaved) {
+            let wait = LogWait::No;
             return Ended { is_done, wait };
+        }
+        state.of_legs = state.wanted + 1;
+        let wait = self.want(state, ticket);
+        Ended { is_done, wait }
+    }
+
+    /// The same of a flush that no host waits for.
+    pub(super) fn flush_has_failed(self: &Arc<Log>, outcome: Outcome<'_>) {
+        let mut state = self.state();
+        if self.note_failed(&mut state, (0, 0), outcome).1 {
+            state.wanted += 1;
+            state.of_legs = state.wanted;
+            self.save(state);
+        }
+    }
+
+    /// Whether a leg that has all of it is left, and whether the record is another.
+    fn note_failed(
+        &self,
+        state: &mut LogState,
+        (offset, len): (u64, u64),
+        (of, done, failed): Outcome<'_>,
+    ) -> (bool, bool) {
+        let all = self.legs();
+        if !Arc::ptr_eq(of, &all) {
+            // A flush of legs that are no more.
+            return (false, false);
         }
         let is_flush = len == 0;
         // A flush is of all that may not be durable, and of what is being copied.
@@ -255,35 +308,27 @@ impl Log {
         let is_done = done != 0 && state.record.have(done, &regions);
         if is_done {
             for leg in legs(failed & state.record.members()) {
-                self.leg_has_failed(&mut state, leg, &regions);
+                self.leg_has_failed(state, (leg, all.name(leg)), &regions);
             }
         } else if !is_flush {
             state.record.settle(&regions);
         }
-        self.note_whole(&state);
-        let is_needless = !is_done && is_flush;
-        if is_needless || self.medium.is_none() || faults::is(Fault::OutUnsaved) {
-            let wait = LogWait::No;
-            return Ended { is_done, wait };
-        }
-        state.of_legs = state.wanted + 1;
-        let wait = self.want(state, ticket);
-        Ended { is_done, wait }
+        self.note_whole(state);
+        (is_done, is_done || !is_flush)
     }
 
     /// Others have written what a leg has failed to.
-    fn leg_has_failed(&self, state: &mut LogState, leg: usize, regions: &Regions) {
+    fn leg_has_failed(&self, state: &mut LogState, (leg, name): (usize, &str), regions: &Regions) {
         if state.record.needs(leg) {
             // It alone has something: it is not out, but what it has not written it lacks.
             state.record.legs[leg].missing.add(regions);
             return;
         }
         state.record.take_out(leg);
-        let leg = &state.volumes[leg].info().name;
         error!(
             event = "mirror-leg-out",
             volume = self.name,
-            leg,
+            leg = name,
             "a write to a leg of the mirror has failed: it is served by the others; see to the \
              disk, and it is copied to again"
         );
@@ -304,11 +349,10 @@ impl Log {
         self.save(state);
     }
 
-    /// What of a leg's content has become that of the others, if nothing has come between since
-    /// the generation.
-    pub(super) fn copied(self: &Arc<Log>, leg: usize, generation: u64, copied: &Regions) {
+    /// What of a leg's content has become that of the others, if nothing has come between.
+    pub(super) fn copied(self: &Arc<Log>, leg: usize, stand: Stand, copied: &Regions) {
         let mut state = self.state();
-        if state.record.generation != generation {
+        if state.stand() != stand {
             return;
         }
         let mut copied = copied.clone();
@@ -316,11 +360,10 @@ impl Log {
         state.record.legs[leg].missing.subtract(&copied);
         self.note_whole(&state);
         if state.record.legs[leg].missing.is_empty() {
-            let leg = &state.volumes[leg].info().name;
             info!(
                 event = "mirror-leg-whole",
                 volume = self.name,
-                leg,
+                leg = self.legs().name(leg),
                 "a leg of the mirror has all that it lacked"
             );
         }
@@ -328,21 +371,19 @@ impl Log {
         self.save(state);
     }
 
-    /// A leg that was out in this generation has answered: it is written to again, and copied
-    /// to.
-    pub(super) fn bring_in(self: &Arc<Log>, leg: usize, generation: u64) {
+    /// A leg that was out then has answered: it is written to again, and copied to.
+    pub(super) fn bring_in(self: &Arc<Log>, leg: usize, stand: Stand) {
         let mut state = self.state();
-        if state.record.generation != generation {
+        if state.stand() != stand {
             return;
         }
         state.record.legs[leg].is_out = false;
         state.record.generation += 1;
         self.note_whole(&state);
-        let leg = &state.volumes[leg].info().name;
         info!(
             event = "mirror-leg-in",
             volume = self.name,
-            leg,
+            leg = self.legs().name(leg),
             "a leg of the mirror answers again, and what it lacks is copied to it"
         );
         state.wanted += 1;
@@ -361,11 +402,12 @@ impl Log {
         idle
     }
 
-    /// All legs have been flushed since [`Log::idle_regions`] gave these.
-    pub(super) fn flushed(self: &Arc<Log>, idle: &Regions) {
+    /// All legs have been flushed since [`Log::idle_regions`] gave these, if nothing has come
+    /// between.
+    pub(super) fn flushed(self: &Arc<Log>, stand: Stand, idle: &Regions) {
         let mut state = self.state();
         let mut clean = idle.clone();
-        if clean.count() != state.recent.count() {
+        if state.stand() != stand {
             return;
         }
         clean.subtract(&state.recent);
@@ -379,26 +421,54 @@ impl Log {
         self.save(state);
     }
 
-    /// Puts another record in the place of this one, while nothing is written; on the medium
-    /// when this returns. Where that fails it is what it was. Blocks.
-    pub(super) fn change(
+    /// Puts another record, with its legs, in the place of this one, while nothing is written; on
+    /// the medium when this returns. Where that fails nothing has changed. Blocks.
+    pub(super) fn change<E: From<io::Error>>(
         self: &Arc<Log>,
-        change: impl FnOnce(&MirrorRecord) -> MirrorRecord,
-        volumes: Option<Vec<Arc<dyn Volume>>>,
-    ) -> io::Result<()> {
+        change: impl Fn(&MirrorRecord) -> Result<MirrorRecord, E>,
+        legs: Option<Arc<Legs>>,
+    ) -> Result<(), E> {
+        let legs = legs.unwrap_or_else(|| self.legs());
+        self.save_once(|record| change(record).map(|record| (record, legs.clone())))?;
         let mut state = self.state();
-        let old = (state.record.clone(), state.volumes.clone());
-        let record = change(&old.0);
-        state.replace(record, volumes.unwrap_or_else(|| old.1.clone()));
-        self.note_whole(&state);
-        drop(state);
-        let Some(error) = self.save_once() else {
+        // A leg may have gone out meanwhile.
+        let changed = change(&state.record);
+        if let Ok(record) = changed {
+            state.replace(record);
+            *self.legs.write().unwrap_or_else(PoisonError::into_inner) = legs;
+            self.note_whole(&state);
+            self.save(state);
             return Ok(());
-        };
+        }
+        state.wanted += 1;
+        self.save(state);
+        changed.map(drop)
+    }
+
+    /// Brings the record as it is to the medium. Blocks.
+    pub(super) fn keep(&self) -> io::Result<()> {
+        self.save_once(|record| Ok((record.clone(), self.legs())))
+    }
+
+    /// All that was written is on the medium of each leg that has it.
+    pub(super) fn forget_dirty(&self) {
         let mut state = self.state();
-        state.replace(old.0, old.1);
-        self.note_whole(&state);
-        Err(error.into())
+        state.record.dirty = Regions::none(state.record.dirty.count());
+    }
+
+    /// Begins a new generation, so that a leg which comes back from a backup of before is known.
+    /// The log has it before any leg: a crash between the two leaves none that seems to be ahead.
+    /// Blocks.
+    pub(super) fn renew(&self) -> io::Result<()> {
+        if let Some(LogMedium { medium, .. }) = &self.medium {
+            let _one = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state();
+            state.record.generation += 1;
+            let bytes = state.record.bytes();
+            drop(state);
+            medium.save(&bytes)?;
+        }
+        self.keep()
     }
 
     /// How a change ended; `None` as long as it has not.
@@ -453,7 +523,7 @@ impl Log {
 
     /// Saves once; whether nothing was wanted meanwhile.
     fn is_saved(&self) -> bool {
-        self.save_once();
+        let _ = self.keep();
         let mut state = self.state();
         let decided = state
             .saved
@@ -463,19 +533,22 @@ impl Log {
         is_over
     }
 
-    /// Brings the record as it is now to the medium; why it could not.
-    fn save_once(&self) -> Option<Errno> {
-        let Some(LogMedium { medium, .. }) = &self.medium else {
-            return None;
-        };
+    /// Brings what is made of the record as it is now to the medium.
+    fn save_once<E: From<io::Error>>(
+        &self,
+        made: impl FnOnce(&MirrorRecord) -> Result<(MirrorRecord, Arc<Legs>), E>,
+    ) -> Result<(), E> {
         let _one = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        let (change, mut record, volumes) = {
+        let (change, (mut record, legs)) = {
             let mut state = self.state();
             let dirty = state.record.dirty.clone();
             state.sure.keep(&dirty);
-            (state.wanted, state.record.clone(), state.volumes.clone())
+            (state.wanted, made(&state.record)?)
         };
-        tell_legs(&mut record, &volumes);
+        let Some(LogMedium { medium, .. }) = &self.medium else {
+            return Ok(());
+        };
+        tell_legs(&mut record, &legs);
         let saved = medium.save(&record.bytes());
         let mut state = self.state();
         for told in &record.legs {
@@ -484,27 +557,25 @@ impl Log {
                 leg.generation = told.generation;
             }
         }
-        let error = match &saved {
+        match &saved {
             Ok(()) => {
                 state.saved = state.saved.max(change);
                 state.sure = match state.sure.count() == record.dirty.count() {
                     true => record.dirty,
                     false => Regions::none(state.sure.count()),
                 };
-                None
             }
             Err(error) => {
-                let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
                 error!(
                     path = %medium.path().display(),
                     %error,
                     "cannot write the log of a mirror: writes fail until it can be; free space in \
                      its folder, or mend its disk"
                 );
+                let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
                 state.failed = Some((change, errno));
-                Some(errno)
             }
-        };
+        }
         let waiting = std::mem::take(&mut state.waiting);
         let (decided, later): (Vec<_>, Vec<_>) = waiting
             .into_iter()
@@ -512,24 +583,34 @@ impl Log {
         state.waiting = later;
         drop(state);
         decided.into_iter().for_each(|(_, ticket)| ticket.ring());
-        error
+        saved.map_err(E::from)
     }
 }
 
-/// Lets each leg that is in remember the generation, where that is another.
-fn tell_legs(record: &mut MirrorRecord, volumes: &[Arc<dyn Volume>]) {
-    for (leg, volume) in record.legs.iter_mut().zip(volumes) {
-        let is_to_know = !leg.is_out && leg.generation != record.generation;
-        if is_to_know && volume.state().can_persist() {
-            match volume.state().set_mirror(record.mirror, record.generation) {
-                Ok(()) => leg.generation = record.generation,
-                // It is known by what its state says still.
-                Err(error) => error!(
-                    leg = volume.info().name,
-                    %error,
-                    "the state of a leg of a mirror cannot be written"
-                ),
-            }
+/// Lets each leg that is in remember the generation, and whether it lacks anything.
+fn tell_legs(record: &mut MirrorRecord, legs: &Legs) {
+    for (leg, volume) in record.legs.iter_mut().zip(legs.volumes()) {
+        let state = volume.state();
+        if leg.is_out || !state.can_persist() {
+            continue;
+        }
+        let leg_of = LegOf {
+            mirror: record.mirror,
+            generation: record.generation,
+            is_behind: !leg.missing.is_empty(),
+        };
+        let told = match state.leg_of() == Some(leg_of) {
+            true => Ok(()),
+            false => state.set_leg_of(leg_of),
+        };
+        match told {
+            Ok(()) => leg.generation = record.generation,
+            // It is known by what its state says still.
+            Err(error) => error!(
+                leg = volume.info().name,
+                %error,
+                "the state of a leg of a mirror cannot be written"
+            ),
         }
     }
 }
@@ -561,15 +642,22 @@ impl LogState {
         self.spoiled = Regions::none(self.record.dirty.count());
     }
 
+    pub(super) fn stand(&self) -> Stand {
+        Stand {
+            generation: self.record.generation,
+            replaced: self.replaced,
+        }
+    }
+
     /// Another record, while nothing is written.
-    fn replace(&mut self, record: MirrorRecord, volumes: Vec<Arc<dyn Volume>>) {
+    fn replace(&mut self, record: MirrorRecord) {
         let count = record.dirty.count();
         self.writing = vec![0; count];
         self.sure = Regions::none(count);
         self.recent = Regions::none(count);
         self.spoiled = Regions::none(count);
-        (self.record, self.volumes) = (record, volumes);
-        self.table += 1;
+        self.record = record;
+        self.replaced += 1;
         self.wanted += 1;
         self.of_legs = self.wanted;
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mem::Region;
@@ -21,6 +21,7 @@ use crate::over::{LegBits, PartInfo, Shape, shape};
 use crate::parts::{VolumePart, WHOLE};
 use crate::problem::{Problem, no_memory};
 use crate::spec::Settings;
+use crate::state::LegOf;
 use crate::{Base, Extent, Medium, Spec, State, Volume};
 
 /// How long a change of size or legs waits for I/O.
@@ -33,7 +34,7 @@ pub(crate) fn examine(spec: &Spec, parts: &[PartInfo]) -> Result<Shape, Problem>
     };
     let loaded = TwoCopies::look(&path).map_err(cannot_read(&path))?;
     let record = loaded.map(|bytes| parse(&path, &bytes)).transpose()?;
-    shape(&known(spec, record.as_ref()), parts)
+    known_shape(spec, record.as_ref(), parts)
 }
 
 /// Opens a mirror of these, whose log lies beside its state file. Blocks.
@@ -81,7 +82,7 @@ fn open_on(
     let infos: Vec<PartInfo> = (below.iter())
         .map(|volume| (volume.info(), volume.size_bytes()))
         .collect();
-    let shape = shape(&known(spec, loaded.as_ref()), &infos)?;
+    let shape = known_shape(spec, loaded.as_ref(), &infos)?;
     let (uuid, size_bytes) = (shape.info.uuid, shape.size_bytes);
     let record = match &loaded {
         None => first(uuid, size_bytes, &below),
@@ -96,11 +97,9 @@ fn open_on(
     let outlasts = below.iter().all(|leg| leg.base().outlasts_process);
     let base = Base::over(shape.info, size_bytes, bits.total, outlasts);
     let is_instant = medium.as_ref().is_some_and(|medium| medium.is_instant);
-    let is_changed = loaded.as_ref() != Some(&record) && !spec.read_only;
-    let log = Log::new(&spec.name, record, below, medium);
-    if is_changed {
-        let saved = log.change(MirrorRecord::clone, None);
-        saved.map_err(|source| Problem::System {
+    let log = Log::new(&spec.name, record, Arc::new(Legs { all, bits }), medium);
+    if !spec.read_only {
+        log.renew().map_err(|source| Problem::System {
             action: "write the log of the mirror",
             path: spec.mirror_log(),
             source,
@@ -112,7 +111,6 @@ fn open_on(
     };
     Ok(Mirror {
         base: base.with_state(state(uuid)?),
-        legs: RwLock::new(Arc::new(Legs { all, bits })),
         locks: Locks::new(),
         log,
         turn: AtomicU32::new(0),
@@ -137,11 +135,30 @@ pub(super) fn leg(mirror: &str, volume: Arc<dyn Volume>) -> Result<Arc<Leg>, Pro
     }))
 }
 
-/// What is configured, with the identity that the log knows.
-fn known(spec: &Spec, record: Option<&MirrorRecord>) -> Spec {
+/// What a mirror is that has the identity that its log knows. It becomes smaller where that is
+/// configured, and not because a leg did.
+fn known_shape(
+    spec: &Spec,
+    record: Option<&MirrorRecord>,
+    parts: &[PartInfo],
+) -> Result<Shape, Problem> {
+    let Some(record) = record else {
+        return shape(spec, parts);
+    };
     let mut spec = spec.clone();
-    spec.uuid = spec.uuid.or(record.map(|record| record.mirror));
-    spec
+    spec.uuid = spec.uuid.or(Some(record.mirror));
+    let known = shape(&spec, parts)?;
+    let smallest = parts.iter().min_by_key(|(_, size_bytes)| *size_bytes);
+    match smallest {
+        Some((leg, leg_bytes)) if spec.size_bytes == 0 && known.size_bytes < record.size_bytes => {
+            Err(Problem::LegShrunk {
+                leg: leg.name.clone(),
+                leg_bytes: *leg_bytes,
+                size_bytes: record.size_bytes,
+            })
+        }
+        _ => Ok(known),
+    }
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<MirrorRecord, Problem> {
@@ -173,8 +190,8 @@ pub(super) fn is_unwritten(volume: &dyn Volume, from: u64, to: u64) -> bool {
 
 /// The generation of the mirror that a leg remembers.
 fn generation_of(mirror: Uuid, leg: &dyn Volume) -> Option<u64> {
-    let (of, generation) = leg.state().mirror()?;
-    (of == mirror).then_some(generation)
+    let leg = leg.state().leg_of()?;
+    (leg.mirror == mirror).then_some(leg.generation)
 }
 
 /// Whether a leg remembers less than this generation, where it could: it is a copy from a backup,
@@ -189,18 +206,15 @@ pub(super) fn is_older(leg: &dyn Volume, mirror: Uuid, least: u64) -> bool {
 fn first(mirror: Uuid, size_bytes: u64, below: &[Arc<dyn Volume>]) -> MirrorRecord {
     let uuids: Vec<Uuid> = below.iter().map(|leg| leg.info().uuid).collect();
     let mut record = MirrorRecord::new(mirror, size_bytes, &uuids);
-    let of_any =
-        |leg: &Arc<dyn Volume>| leg.state().mirror().map_or(0, |(_, generation)| generation);
-    let generations: Vec<u64> = below.iter().map(of_any).collect();
-    record.generation = 1 + generations.iter().max().copied().unwrap_or(0);
+    let were: Vec<Option<LegOf>> = below.iter().map(|leg| leg.state().leg_of()).collect();
+    let generations = were.iter().flatten().map(|leg| leg.generation);
+    record.generation = 1 + generations.max().unwrap_or(0);
     if below.iter().all(|leg| is_unwritten(&**leg, 0, size_bytes)) {
         return record;
     }
-    let last = record.generation - 1;
-    let source = generations
-        .iter()
-        .position(|generation| *generation == last);
-    let source = source.unwrap_or(0);
+    // The first of those that had all, and of them of those that were in it last.
+    let had = |leg: &usize| were[*leg].map(|leg| (!leg.is_behind, leg.generation));
+    let source = (0..were.len()).rev().max_by_key(had).unwrap_or(0);
     let count = record.dirty.count();
     for (leg, record) in record.legs.iter_mut().enumerate() {
         if leg != source {

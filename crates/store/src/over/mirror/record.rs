@@ -27,6 +27,8 @@ pub(super) struct MirrorRecord {
     pub mirror: Uuid,
     /// Grows with each change of which legs are out.
     pub generation: u64,
+    /// Of the mirror.
+    pub size_bytes: u64,
     pub region_bytes: u64,
     /// Regions that may differ between legs which lack nothing else: those that are being
     /// written, and those of which not all that was written is known to be durable on all.
@@ -48,15 +50,11 @@ impl MirrorRecord {
         MirrorRecord {
             mirror,
             generation: 0,
+            size_bytes,
             region_bytes,
             dirty: Regions::none(count),
             legs: legs.iter().map(leg).collect(),
         }
-    }
-
-    /// Regions of the mirror.
-    pub(super) fn count(&self, size_bytes: u64) -> usize {
-        count(size_bytes, self.region_bytes)
     }
 
     /// The regions that a range lies in.
@@ -147,7 +145,7 @@ impl MirrorRecord {
     }
 
     /// A mirror of another size: what is new is lacked by all but the first leg that has it
-    /// where they are not `alike`.
+    /// where they are not `alike`, and by each that is out.
     pub(super) fn resize(&mut self, size_bytes: u64, alike: bool) {
         while count(size_bytes, self.region_bytes) as u64 > REGIONS_MAX {
             self.region_bytes *= 2;
@@ -156,19 +154,23 @@ impl MirrorRecord {
                 leg.missing = leg.missing.folded();
             }
         }
-        let (from, to) = (self.dirty.count(), self.count(size_bytes));
+        let old_bytes = std::mem::replace(&mut self.size_bytes, size_bytes);
+        let grows_by = size_bytes.saturating_sub(old_bytes);
+        let to = count(size_bytes, self.region_bytes);
+        // The last of the old ones may reach into what is new.
+        let new = match grows_by {
+            0 => 0..0,
+            _ => self.regions(old_bytes, grows_by),
+        };
         self.dirty = self.dirty.resized(to);
         for leg in &mut self.legs {
             leg.missing = leg.missing.resized(to);
             if leg.is_out {
-                leg.missing.insert(from..to);
+                leg.missing.insert(new.clone());
             }
         }
-        if !alike && to > from {
-            let mut new = Regions::none(to);
-            // The last of the old ones may reach into what is new.
-            new.insert(from.saturating_sub(1)..to);
-            self.settle(&new);
+        if !alike {
+            self.settle(&self.some(new));
         }
     }
 
@@ -176,8 +178,8 @@ impl MirrorRecord {
         let mut bytes = self.mirror.as_bytes().to_vec();
         let numbers = [
             self.generation,
+            self.size_bytes,
             self.region_bytes,
-            self.dirty.count() as u64,
             self.legs.len() as u64,
         ];
         put(&mut bytes, &numbers);
@@ -194,8 +196,10 @@ impl MirrorRecord {
     pub(super) fn of_bytes(bytes: &[u8]) -> Option<MirrorRecord> {
         let mut rest = bytes;
         let mirror = uuid(&mut rest)?;
-        let [generation, region_bytes, count, legs] = numbers(&mut rest)?;
-        if count > REGIONS_MAX || !region_bytes.is_power_of_two() || legs > 8 {
+        let [generation, size_bytes, region_bytes, legs] = numbers(&mut rest)?;
+        let is_possible = region_bytes.is_power_of_two() && legs <= 8;
+        let count = is_possible.then(|| size_bytes.div_ceil(region_bytes))?;
+        if count > REGIONS_MAX {
             return None;
         }
         let count = count as usize;
@@ -214,6 +218,7 @@ impl MirrorRecord {
         rest.is_empty().then_some(MirrorRecord {
             mirror,
             generation,
+            size_bytes,
             region_bytes,
             dirty,
             legs,
@@ -336,14 +341,20 @@ mod tests {
         grown.dirty = set(&[9], 10);
         grown.resize(12 * REGION, false);
         assert_eq!(grown.current(10..12), 0b001);
-        assert_eq!(grown.current(9..10), 0b001);
-        assert_eq!(grown.current(0..9), 0b111);
+        assert_eq!(grown.current(9..10), 0b111, "it ends where a region does");
         assert_eq!(grown.dirty, set(&[9], 12));
         let mut alike = record(10);
         alike.resize(12 * REGION, true);
         assert_eq!(alike.current(0..12), 0b111);
         alike.resize(5 * REGION, false);
         assert_eq!(alike.dirty.count(), 5);
+        assert_eq!(alike.current(0..5), 0b111);
+        // Within a region, while a leg is out.
+        alike.resize(5 * REGION + 512, true);
+        alike.legs[2].is_out = true;
+        alike.resize(6 * REGION, false);
+        assert_eq!(alike.current(5..6), 0b001);
+        assert_eq!(alike.legs[2].missing, set(&[5], 6));
     }
 
     #[test]

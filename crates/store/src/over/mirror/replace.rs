@@ -43,7 +43,7 @@ pub enum ReplaceError {
     Busy(ResizeError),
     /// The log could not be written.
     #[error("the log of the mirror was not written: {0}")]
-    Log(std::io::Error),
+    Log(#[from] std::io::Error),
 }
 
 impl Mirror {
@@ -65,7 +65,10 @@ impl Mirror {
         if !self.locks.acquire_within(range, self.patience) {
             return Err(ReplaceError::Busy(ResizeError::Busy));
         }
-        let changed = self.put_legs(&volumes, new);
+        // Nothing is under way but flushes.
+        let changed = self
+            .log
+            .change(|record| with_legs(record, &old, &new), Some(new.clone()));
         self.locks.release(&range);
         changed
     }
@@ -85,6 +88,17 @@ impl Mirror {
 
     fn check_legs(&self, old: &Legs, volumes: &[Arc<dyn Volume>]) -> Result<(), ReplaceError> {
         let (info, size_bytes) = (&self.base.info, self.size_bytes());
+        let is_twice = |(at, volume): &(usize, &Arc<dyn Volume>)| {
+            volumes[..*at]
+                .iter()
+                .any(|other| Arc::ptr_eq(other, volume))
+        };
+        if let Some((_, volume)) = volumes.iter().enumerate().find(is_twice) {
+            return Err(ReplaceError::Leg(Problem::PartTaken {
+                part: volume.info().name.clone(),
+                owner: info.name.clone(),
+            }));
+        }
         let kind = crate::spec::Kind::mirror(&[]).row();
         if !kind.parts.contains(&volumes.len()) {
             return Err(ReplaceError::Leg(Problem::PartCount {
@@ -128,41 +142,38 @@ impl Mirror {
             None => open::leg(&self.base.info.name, volume.clone()),
         }
     }
-
-    /// Nothing is under way but flushes.
-    fn put_legs(&self, volumes: &[Arc<dyn Volume>], new: Arc<Legs>) -> Result<(), ReplaceError> {
-        let record = with_legs(&self.log.state().record, volumes);
-        let lost = record.lost();
-        if lost > 0 {
-            let missing_bytes = lost * record.region_bytes;
-            return Err(ReplaceError::Lacks { missing_bytes });
-        }
-        let changed = self.log.change(|_| record, Some(volumes.to_vec()));
-        changed.map_err(ReplaceError::Log)?;
-        *self.legs.write().unwrap_or_else(PoisonError::into_inner) = new;
-        Ok(())
-    }
 }
 
-/// The record with these legs.
-fn with_legs(old: &MirrorRecord, volumes: &[Arc<dyn Volume>]) -> MirrorRecord {
+/// The record with other legs, where those have all that the mirror holds.
+fn with_legs(record: &MirrorRecord, old: &Legs, new: &Legs) -> Result<MirrorRecord, ReplaceError> {
     let leg = |volume: &Arc<dyn Volume>| {
         let uuid = volume.info().uuid;
-        let mut known = old.legs.iter();
         let new = || LegRecord {
             volume: uuid,
             generation: 0,
             is_out: false,
-            missing: Regions::all(old.dirty.count()),
+            missing: Regions::all(record.dirty.count()),
         };
-        let known = known.find(|leg| {
-            leg.volume == uuid && !open::is_older(&**volume, old.mirror, leg.generation)
-        });
+        let is_same = old.volumes().any(|leg| Arc::ptr_eq(leg, volume));
+        let is_known = |leg: &&LegRecord| {
+            let has_kept = || {
+                volume.base().outlasts_process
+                    && !open::is_older(&**volume, record.mirror, leg.generation)
+            };
+            leg.volume == uuid && (is_same || has_kept())
+        };
+        let known = record.legs.iter().find(is_known);
         known.cloned().unwrap_or_else(new)
     };
-    MirrorRecord {
-        generation: old.generation + 1,
-        legs: volumes.iter().map(leg).collect(),
-        ..old.clone()
+    let changed = MirrorRecord {
+        generation: record.generation + 1,
+        legs: new.volumes().map(leg).collect(),
+        ..record.clone()
+    };
+    match changed.lost() {
+        0 => Ok(changed),
+        lost => Err(ReplaceError::Lacks {
+            missing_bytes: lost * changed.region_bytes,
+        }),
     }
 }

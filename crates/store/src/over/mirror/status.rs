@@ -53,12 +53,11 @@ impl LegStatus {
 impl Mirror {
     /// How it stands now.
     pub fn status(&self) -> MirrorStatus {
-        let (legs, size_bytes) = (self.legs(), self.size_bytes());
-        let state = self.log.state();
-        let record = &state.record;
+        let (record, legs, _) = self.log.now();
+        let size_bytes = record.size_bytes;
         let bytes = |regions: u64| (regions * record.region_bytes).min(size_bytes);
         let leg = |(leg, record): (usize, &super::record::LegRecord)| LegStatus {
-            name: legs.volume(leg).info().name.clone(),
+            name: legs.name(leg).to_owned(),
             is_out: record.is_out,
             missing_bytes: bytes(record.missing.len()),
         };
@@ -72,9 +71,7 @@ impl Mirror {
 
     /// The volumes that are its legs, in their order.
     pub fn volumes(&self) -> Vec<Arc<dyn Volume>> {
-        let legs = self.legs();
-        let volumes = legs.all.iter().map(|leg| leg.part.volume().clone());
-        volumes.collect()
+        self.legs().volumes().cloned().collect()
     }
 
     /// Copies so many bytes to a leg in a second at most from now on; 0: none.

@@ -57,8 +57,6 @@ pub(crate) struct MirrorTask {
     /// that have written, that have failed to.
     pub(super) done: u8,
     pub(super) failed: u8,
-    /// Which table of legs those are of.
-    pub(super) table: u64,
     /// The first that a leg has said.
     pub(super) error: Option<Error>,
     /// The change of the log that it waits for.
@@ -81,7 +79,6 @@ impl MirrorTask {
             from: 0,
             unread: 0,
             members: 0,
-            table: 0,
             done: 0,
             failed: 0,
             error: None,

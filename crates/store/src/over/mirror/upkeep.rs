@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering;
 use mem::BufRange;
 use reactor::{FileIo, Nanos, Token};
 
-use super::log::legs;
+use super::log::{Stand, legs};
+use super::record::MirrorRecord;
 use super::regions::Regions;
-use super::{Legs, Mirror};
+use super::{LEGS_MAX, Legs, Mirror};
 use crate::locks::{Caller, Claim, StripePlace};
-use crate::{Error, Io, Parked, Progress, Task, Volume};
+use crate::{Error, Io, Parked, Progress, Task};
 
 /// Bytes that are copied at a time at most.
 pub(super) const SCRATCH_BYTES: u64 = 128 << 10;
@@ -24,15 +25,25 @@ const BATCH_BYTES: u64 = 64 << 20;
 const S: Nanos = 1_000_000_000;
 const MS: Nanos = 1_000_000;
 
-/// When what was done last.
+/// How long copying pauses before it looks whether it is to go on, and how fast.
+const PAUSE_MAX: Nanos = 100 * MS;
+
+/// When what is done next.
 pub(super) struct Upkeep {
     /// How long nothing is written to a region before it may be clean; how long a leg that is
     /// out, or could not be copied to, is left alone.
     clean_ns: Nanos,
     rest_ns: Nanos,
     cleans_at: Nanos,
+    legs: [LegUpkeep; LEGS_MAX],
+}
+
+#[derive(Clone, Copy, Default)]
+struct LegUpkeep {
     asks_at: Nanos,
     copies_at: Nanos,
+    /// The region that copying goes on at.
+    from: usize,
 }
 
 impl Upkeep {
@@ -46,8 +57,7 @@ impl Upkeep {
             clean_ns,
             rest_ns,
             cleans_at: 0,
-            asks_at: 0,
-            copies_at: 0,
+            legs: [LegUpkeep::default(); LEGS_MAX],
         }
     }
 }
@@ -76,6 +86,8 @@ struct Copying {
     end: u64,
     /// Bytes of a chunk as long as they can be read together.
     chunk: u64,
+    /// How long it has paused for the last chunk.
+    paused: Nanos,
     /// Regions that it is done with, and bytes of them.
     copied: Regions,
     bytes: u64,
@@ -98,16 +110,25 @@ enum CopyStep {
 #[derive(Debug)]
 pub(super) struct UpkeepTask {
     legs: Arc<Legs>,
-    generation: u64,
+    stand: Stand,
     work: Work,
     place: Option<Box<StripePlace>>,
     held: Option<Claim>,
-    /// What is under way on legs; `None`: it is to be begun again.
+    /// What is under way on legs; `None`: it is to be begun, or begun again.
     running: Vec<(usize, Io, Option<Task>)>,
-    has_failed: bool,
+    /// Legs that have done what was last begun on several, and that have not; the first error.
+    done: u8,
+    failed: u8,
+    error: Option<Error>,
+    is_canceled: bool,
 }
 
-impl Parked for UpkeepTask {}
+impl Parked for UpkeepTask {
+    /// It ends as soon as what is under way on the legs is done.
+    fn cancel(&mut self, _: &mut dyn FileIo, _: Token) {
+        self.is_canceled = true;
+    }
+}
 
 /// Whether there is more to do without waiting.
 type Goes = Option<()>;
@@ -122,21 +143,21 @@ impl Mirror {
         if self.base.info.read_only {
             return None;
         }
-        let work = self.next_work(now)?;
+        let (record, legs, stand) = self.log.now();
         let mut task = UpkeepTask {
-            legs: self.legs(),
-            generation: self.log.state().record.generation,
-            work,
+            legs,
+            stand,
+            work: self.next_work(now, &record, stand)?,
             place: None,
             held: None,
             running: Vec::new(),
-            has_failed: false,
+            done: 0,
+            failed: 0,
+            error: None,
+            is_canceled: false,
         };
         let ended = match &task.work {
-            Work::Clean(_) => {
-                let members = self.log.state().record.members();
-                self.flush(&mut task, members, files, token)
-            }
+            Work::Clean(_) => self.flush(&mut task, record.members(), files, token),
             Work::Ask { leg, .. } => {
                 let leg = 1 << leg;
                 self.flush(&mut task, leg, files, token)
@@ -147,45 +168,59 @@ impl Mirror {
     }
 
     /// What there is to do now.
-    fn next_work(&self, now: Nanos) -> Option<Work> {
+    fn next_work(&self, now: Nanos, record: &MirrorRecord, stand: Stand) -> Option<Work> {
         let mut upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
-        let record = self.log.state().record.clone();
-        if now >= upkeep.cleans_at {
-            upkeep.cleans_at = now + upkeep.clean_ns;
+        let Upkeep {
+            clean_ns,
+            rest_ns,
+            cleans_at,
+            legs,
+        } = &mut *upkeep;
+        if now >= *cleans_at {
+            *cleans_at = now + *clean_ns;
             let idle = self.log.idle_regions();
             if !idle.is_empty() {
                 return Some(Work::Clean(idle));
             }
         }
-        if now >= upkeep.asks_at {
-            upkeep.asks_at = now + upkeep.rest_ns;
-            if let Some(leg) = record.legs.iter().position(|leg| leg.is_out) {
-                return Some(Work::Ask { leg, reads: false });
+        let each = record.legs.iter().zip(&mut *legs).enumerate();
+        let out = each.filter(|(_, (leg, at))| leg.is_out && now >= at.asks_at);
+        // In turn.
+        if let Some((leg, (_, at))) = out.min_by_key(|(_, (_, at))| at.asks_at) {
+            at.asks_at = now + *rest_ns;
+            return Some(Work::Ask { leg, reads: false });
+        }
+        if self.resync_rate.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        for (leg, (lacks, at)) in record.legs.iter().zip(legs).enumerate() {
+            if lacks.is_out || lacks.missing.is_empty() || now < at.copies_at {
+                continue;
             }
+            let none = || Regions::none(record.dirty.count());
+            let from = |region| self.copying(stand, leg, region, none());
+            if let Some(copying) = from(at.from).or_else(|| from(0)) {
+                // What cannot be copied now is left alone for a while.
+                *at = LegUpkeep {
+                    copies_at: now + *rest_ns / 10,
+                    from: 0,
+                    ..*at
+                };
+                self.log.state().begin_copy();
+                return Some(Work::Copy(copying));
+            }
+            at.copies_at = now + *clean_ns / 5;
         }
-        if now < upkeep.copies_at || self.resync_rate.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let lacking = record
-            .legs
-            .iter()
-            .position(|leg| !leg.is_out && !leg.missing.is_empty());
-        let copying =
-            lacking.and_then(|leg| self.copying(leg, 0, Regions::none(record.dirty.count())));
-        let Some(copying) = copying else {
-            upkeep.copies_at = now + upkeep.clean_ns / 5;
-            return None;
-        };
-        // What cannot be copied now is left alone for a while.
-        upkeep.copies_at = now + upkeep.rest_ns / 10;
-        self.log.state().begin_copy();
-        Some(Work::Copy(copying))
+        None
     }
 
     /// The next region from this one on that a leg lacks and another has.
-    fn copying(&self, leg: usize, from: usize, copied: Regions) -> Option<Copying> {
+    fn copying(&self, stand: Stand, leg: usize, from: usize, copied: Regions) -> Option<Copying> {
         let state = self.log.state();
         let record = &state.record;
+        if state.stand() != stand {
+            return None;
+        }
         let missing = &record.legs[leg].missing;
         let mut region = missing.next(from)?;
         while record.current(region..region + 1) == 0 {
@@ -197,8 +232,9 @@ impl Mirror {
             region,
             at,
             len: 0,
-            end: (at + record.region_bytes).min(self.size_bytes()),
+            end: (at + record.region_bytes).min(record.size_bytes),
             chunk: SCRATCH_BYTES,
+            paused: 0,
             copied,
             bytes: 0,
             skips: false,
@@ -237,8 +273,7 @@ impl Mirror {
                 };
                 self.did(&mut task, (leg, io), progress, files, whole)
             }
-            // A pause is over.
-            None => self.copy_on(&mut task, files, whole),
+            None => self.pause(&mut task, files, whole),
         };
         progress(task, ended)
     }
@@ -257,24 +292,15 @@ impl Mirror {
     }
 
     fn flush(&self, task: &mut UpkeepTask, on: u8, files: &mut dyn FileIo, whole: Token) -> Goes {
-        // All of them are under way before the first is looked at.
-        let begun: Vec<(usize, Progress)> = legs(on)
-            .map(|leg| {
-                let token = task.legs.bits.on_leg(whole, leg);
-                (leg, task.legs.volume(leg).start(Io::Flush, files, token))
-            })
-            .collect();
-        let mut ended = Some(());
-        for (leg, progress) in begun {
-            match progress {
-                Progress::Pending(below) => {
-                    task.running.push((leg, Io::Flush, Some(below)));
-                    ended = None;
-                }
-                Progress::Done(result) => task.has_failed |= result.is_err(),
-            }
+        // All of them are under way before the last is done.
+        task.running = legs(on).map(|leg| (leg, Io::Flush, None)).collect();
+        (task.done, task.failed) = (0, 0);
+        let mut goes = Some(());
+        for leg in legs(on) {
+            task.running.retain(|(other, ..)| *other != leg);
+            goes = self.begin_on(task, (leg, Io::Flush), files, whole);
         }
-        ended.and_then(|()| self.after(task, None, files, whole))
+        goes
     }
 
     /// A leg has done something.
@@ -293,35 +319,39 @@ impl Mirror {
                 None
             }
             Progress::Done(result) => {
-                task.has_failed |= result.is_err();
+                match result {
+                    Ok(()) => task.done |= 1 << leg,
+                    Err(error) => {
+                        task.failed |= 1 << leg;
+                        task.error.get_or_insert(error);
+                    }
+                }
                 if !task.running.is_empty() {
                     return None;
                 }
-                return self.after(task, result.err(), files, whole);
+                return self.after(task, files, whole);
             }
         };
         task.running.push((leg, io, below));
         None
     }
 
-    /// All that was under way is done; what the last has said if that is an error.
-    fn after(
-        &self,
-        task: &mut UpkeepTask,
-        error: Option<Error>,
-        files: &mut dyn FileIo,
-        whole: Token,
-    ) -> Goes {
+    /// All that was under way is done.
+    fn after(&self, task: &mut UpkeepTask, files: &mut dyn FileIo, whole: Token) -> Goes {
+        let error = task.error.take();
         match &mut task.work {
             Work::Copy(_) => self.copied(task, error, files, whole),
-            _ if task.has_failed => Some(()),
             Work::Clean(idle) => {
-                self.log.flushed(idle);
+                match error {
+                    None => self.log.flushed(task.stand, idle),
+                    Some(error) => self.flush_has_failed(task, task.done, error),
+                }
                 Some(())
             }
+            Work::Ask { .. } if error.is_some() => Some(()),
             Work::Ask { leg, reads: true } => {
                 task.legs.all[*leg].is_told.store(false, Ordering::Relaxed);
-                self.log.bring_in(*leg, task.generation);
+                self.log.bring_in(*leg, task.stand);
                 Some(())
             }
             Work::Ask { leg, reads } => {
@@ -333,14 +363,24 @@ impl Mirror {
         }
     }
 
+    /// Legs have failed a flush which these have done, or need not do.
+    fn flush_has_failed(&self, task: &UpkeepTask, done: u8, error: Error) {
+        for leg in legs(task.failed) {
+            self.tell(&task.legs, leg, error);
+        }
+        self.log.flush_has_failed((&task.legs, done, task.failed));
+    }
+
     fn scratch(&self, len: u64) -> BufRange {
         self.scratch.range(0, len as u32)
     }
 
     /// The next chunk: its range first.
     fn copy_on(&self, task: &mut UpkeepTask, files: &mut dyn FileIo, whole: Token) -> Goes {
+        let rate = self.resync_rate.load(Ordering::Relaxed);
+        let is_over = task.is_canceled || rate == 0;
         let Work::Copy(copying) = &mut task.work else {
-            unreachable!("nothing else pauses");
+            unreachable!("nothing else is copied");
         };
         if copying.at >= copying.end {
             if !copying.skips {
@@ -355,21 +395,21 @@ impl Mirror {
                 has_skipped,
                 ..
             } = copying;
-            let is_enough = *bytes >= BATCH_BYTES || self.resync_rate.load(Ordering::Relaxed) == 0;
-            let next = match is_enough {
+            let next = match is_over || *bytes >= BATCH_BYTES {
                 true => None,
-                false => self.copying(*leg, *region + 1, copied.clone()),
+                false => self.copying(task.stand, *leg, *region + 1, copied.clone()),
             };
             let Some(next) = next else {
-                copying.step = CopyStep::Flush;
-                let leg = 1 << copying.leg;
-                return self.flush(task, leg, files, whole);
+                return self.end_batch(task, files, whole);
             };
             *copying = Copying {
                 bytes: *bytes,
                 has_skipped: *has_skipped,
                 ..next
             };
+        }
+        if is_over {
+            return self.end_batch(task, files, whole);
         }
         copying.step = CopyStep::Lock;
         copying.len = copying.chunk.min(copying.end - copying.at);
@@ -387,17 +427,50 @@ impl Mirror {
         }
     }
 
+    /// What was copied is to be durable on the leg.
+    fn end_batch(&self, task: &mut UpkeepTask, files: &mut dyn FileIo, whole: Token) -> Goes {
+        let Work::Copy(copying) = &mut task.work else {
+            unreachable!("nothing else is copied");
+        };
+        if copying.copied.is_empty() {
+            return Some(());
+        }
+        copying.step = CopyStep::Flush;
+        let leg = 1 << copying.leg;
+        self.flush(task, leg, files, whole)
+    }
+
+    /// Goes on where it has paused for as long as the rate wants it now.
+    fn pause(&self, task: &mut UpkeepTask, files: &mut dyn FileIo, whole: Token) -> Goes {
+        let rate = self.resync_rate.load(Ordering::Relaxed);
+        let Work::Copy(copying) = &mut task.work else {
+            unreachable!("nothing else pauses");
+        };
+        let is_pause = copying.step == CopyStep::Pause && rate > 0 && !task.is_canceled;
+        let rest = match is_pause {
+            true => (copying.len * S / rate).saturating_sub(copying.paused),
+            false => 0,
+        };
+        if rest == 0 {
+            return self.copy_on(task, files, whole);
+        }
+        let pause = rest.min(PAUSE_MAX);
+        copying.paused += pause;
+        files.complete_after(pause, whole);
+        None
+    }
+
     /// Nothing changes the chunk now: it is read from the first leg that has it.
     fn has_range(&self, task: &mut UpkeepTask, files: &mut dyn FileIo, whole: Token) -> Goes {
         let Work::Copy(copying) = &mut task.work else {
             unreachable!("nothing else waits for a range");
         };
         let (at, len) = (copying.at, copying.len);
-        let record_is_same = self.log.state().record.generation == task.generation;
+        let is_same = self.log.state().stand() == task.stand;
         let count = task.legs.all.len();
         let (from, part) = self.log.readable(at, len, 1 << copying.leg, count);
         // It may have become smaller, or another leg has gone out.
-        if !record_is_same || !self.base.holds(at, len) || from == 0 || part < len {
+        if !is_same || !self.base.holds(at, len) || from == 0 || part < len {
             self.release(task);
             return Some(());
         }
@@ -455,11 +528,15 @@ impl Mirror {
         let block_bytes = u64::from(self.base.info.block_bytes);
         match (copying.step, error) {
             (CopyStep::Flush, None) => {
-                self.log.copied(leg, task.generation, &copying.copied);
+                self.log.copied(leg, task.stand, &copying.copied);
                 if !copying.has_skipped {
-                    let mut upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
-                    upkeep.copies_at = 0;
+                    self.of_leg(leg, |of| of.copies_at = 0);
                 }
+                Some(())
+            }
+            (CopyStep::Flush, Some(error)) => {
+                let others = self.log.state().record.members() & !task.failed;
+                self.flush_has_failed(task, others, error);
                 Some(())
             }
             (CopyStep::Read, None) => {
@@ -481,16 +558,10 @@ impl Mirror {
                 copying.at += len;
                 copying.bytes += len;
                 copying.chunk = SCRATCH_BYTES;
-                copying.step = CopyStep::Pause;
+                (copying.step, copying.paused) = (CopyStep::Pause, 0);
                 self.resynced_bytes.fetch_add(len, Ordering::Relaxed);
                 self.release(task);
-                match self.resync_rate.load(Ordering::Relaxed) {
-                    0 => self.copy_on(task, files, whole),
-                    rate => {
-                        files.complete_after(len * S / rate, whole);
-                        None
-                    }
-                }
+                self.pause(task, files, whole)
             }
             // The leg has nothing of it as long as the one that has it cannot read it.
             (CopyStep::Read, Some(_)) => {
@@ -498,15 +569,24 @@ impl Mirror {
                 copying.skips = true;
                 self.copy_later(task, files, whole)
             }
-            // The leg does not do what it is asked for: what was copied so far is copied again.
+            // The leg does not do what it is asked for: others are copied before that is tried
+            // again.
             (_, error) => {
+                let region = copying.region;
+                copying.has_skipped = true;
+                self.of_leg(leg, |of| of.from = region + 1);
                 if let Some(error) = error {
                     self.tell(&task.legs, leg, error);
                 }
                 self.release(task);
-                Some(())
+                self.end_batch(task, files, whole)
             }
         }
+    }
+
+    fn of_leg(&self, leg: usize, change: impl FnOnce(&mut LegUpkeep)) {
+        let mut upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut upkeep.legs[leg]);
     }
 }
 

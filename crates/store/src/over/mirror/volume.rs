@@ -9,7 +9,6 @@ use reactor::{FileIo, Nanos, Token};
 
 use super::Mirror;
 use super::record::MirrorRecord;
-use super::regions::Regions;
 use crate::locks::Claim;
 use crate::{Base, Error, Extent, Io, Progress, Range, ResizeError, Space, Task, Volume, resize};
 
@@ -24,13 +23,9 @@ impl Volume for Mirror {
         if self.base.info.volatile_cache || len == 0 || !self.base.holds(offset, len.into()) {
             return None;
         }
-        let _held = match self.base.info.read_only {
-            true => None,
-            false => Some(
-                self.locks
-                    .try_acquire(Claim::new(offset, len.into(), false))?,
-            ),
-        };
+        let _held = self
+            .locks
+            .try_acquire(Claim::new(offset, len.into(), false))?;
         let legs = self.legs();
         let (readable, part) = self.log.readable(offset, len.into(), 0, legs.all.len());
         let leg = self
@@ -97,10 +92,10 @@ impl Volume for Mirror {
             return Err(ResizeError::Busy);
         }
         let alike = to < from || self.is_unwritten(from, to);
-        let change = |old: &MirrorRecord| {
+        let change = |old: &MirrorRecord| -> io::Result<MirrorRecord> {
             let mut record = old.clone();
             record.resize(to, alike);
-            record
+            Ok(record)
         };
         let resized = self.log.change(change, None);
         self.locks.release(&all);
@@ -148,7 +143,7 @@ impl Volume for Mirror {
     /// What all legs take.
     fn space(&self) -> Option<Space> {
         let legs = self.legs();
-        let mut spaces = legs.all.iter().map(|leg| leg.part.volume().space());
+        let mut spaces = legs.volumes().map(|leg| leg.space());
         let first = spaces.next()??;
         spaces.try_fold(first, |sum, space| {
             let space = space?;
@@ -188,8 +183,8 @@ impl Mirror {
     /// Whether no leg has anything there.
     fn is_unwritten(&self, from: u64, to: u64) -> bool {
         let legs = self.legs();
-        let mut legs = legs.all.iter();
-        legs.all(|leg| super::open::is_unwritten(&**leg.part.volume(), from, to))
+        let mut legs = legs.volumes();
+        legs.all(|leg| super::open::is_unwritten(&**leg, from, to))
     }
 }
 
@@ -198,13 +193,10 @@ impl Drop for Mirror {
     fn drop(&mut self) {
         let begun = self.writes_begun.load(Ordering::SeqCst);
         let is_flushed = self.flushed_at.load(Ordering::SeqCst) == begun;
-        if is_flushed && !self.log.state().record.dirty.is_empty() {
-            let clean = |old: &MirrorRecord| MirrorRecord {
-                dirty: Regions::none(old.dirty.count()),
-                ..old.clone()
-            };
+        if is_flushed && !self.base.info.read_only {
+            self.log.forget_dirty();
             // What cannot be written now is copied then.
-            let _ = self.log.change(clean, None);
+            let _ = self.log.renew();
         }
     }
 }
