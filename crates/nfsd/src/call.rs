@@ -154,6 +154,8 @@ pub(crate) struct Flow {
     generation: u64,
     instance: u64,
     pub(crate) current: Option<Current>,
+    /// It is the file handle of a PUTFH of this call.
+    pub(crate) is_put: bool,
     pub(crate) saved: Option<Current>,
     pub(crate) slot: Option<InSlot>,
     /// Of NFSv4.0: the client that an operation has named.
@@ -336,16 +338,16 @@ impl<'a> RunningCall<'a> {
         (io.op, io.export) = (op, export);
     }
 
-    /// What a READ of so many bytes of an export is to limits that hold it back now. It waits for
-    /// them once.
+    /// What a READ or WRITE of so many bytes of an export is to limits that hold it back now. It
+    /// waits for them once.
     #[inline]
-    pub(crate) fn held_back(&mut self, export: u32, bytes: u32) -> Option<Demand> {
+    pub(crate) fn held_back(&mut self, op: IoOp, export: u32, bytes: u32) -> Option<Demand> {
         let limits = self.limits.filter(|limits| limits.are_used())?;
         if std::mem::take(&mut self.flow.is_let_go) {
             return None;
         }
         let granted = self.peer.view.granted(export)?;
-        let held_back = granted.held_back(limits, bytes, self.now);
+        let held_back = granted.held_back(limits, (op, bytes), self.now);
         self.flow.is_let_go = held_back.is_some();
         held_back
     }
@@ -535,6 +537,7 @@ impl<'a> RunningCall<'a> {
     #[inline]
     pub(crate) fn put_current(&mut self, current: Current) {
         self.flow.current = Some(current);
+        self.flow.is_put = false;
         if let PseudoPlace::File { export, .. } = current.place
             && self.flow.identity_in != Some(export)
             && let Some(granted) = self.peer.view.granted(export)
@@ -646,6 +649,7 @@ impl Flow {
             generation,
             instance: 0,
             current: None,
+            is_put: false,
             saved: None,
             slot: None,
             client: None,

@@ -187,7 +187,7 @@ pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> Operation
         return Err(nfsstat4::NFS4ERR_ISDIR);
     };
     run.begin_io(IoOp::Read, export);
-    if let Some(demand) = run.held_back(export, len) {
+    if let Some(demand) = run.held_back(IoOp::Read, export, len) {
         return Ok(NextStep::HeldBack(demand));
     }
     let granted = run.peer.view.granted(export);
@@ -312,6 +312,12 @@ pub(crate) fn write<'a>(run: &mut RunningCall<'a>, args: &WRITE4args) -> Operati
         return Err(nfsstat4::NFS4ERR_ROFS);
     };
     run.begin_io(IoOp::Write, export);
+    // Of one whose file handle a PUTFH names, that was asked before its data was received.
+    if !run.flow.is_put
+        && let Some(demand) = run.held_back(IoOp::Write, export, args.data.len)
+    {
+        return Ok(NextStep::HeldBack(demand));
+    }
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
     let identity = *run.identity();

@@ -174,6 +174,7 @@ pub(crate) fn putfh<'a>(run: &mut RunningCall<'a>, args: &PUTFH4args<'a>) -> Ope
             Lost::Stale => nfsstat4::NFS4ERR_STALE,
         })?;
     run.set_current(place);
+    run.flow.is_put = true;
     run.ok(|_| ())
 }
 

@@ -143,11 +143,16 @@ pub struct Granted<'a> {
 }
 
 impl Granted<'_> {
-    /// What a READ of so many bytes is to limits that hold it back now.
-    pub(crate) fn held_back(&self, limits: &OwnLimits, bytes: u32, now: Nanos) -> Option<Demand> {
+    /// What a READ or WRITE of so many bytes is to limits that hold it back now.
+    pub(crate) fn held_back(
+        &self,
+        limits: &OwnLimits,
+        (op, bytes): (IoOp, u32),
+        now: Nanos,
+    ) -> Option<Demand> {
         let demand = Demand {
             unit: self.export.id(),
-            op: IoOp::Read,
+            op,
             bytes: bytes.into(),
         };
         let goal = Goal::Export(self.export.path());

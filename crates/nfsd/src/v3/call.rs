@@ -522,7 +522,9 @@ impl V3CallState {
         // It waits for limits once.
         if let Some(limits) = with.limits.filter(|limits| limits.are_used())
             && !std::mem::take(&mut self.is_let_go)
-            && let Some(demand) = with.granted.held_back(limits, count, with.now)
+            && let Some(demand) = with
+                .granted
+                .held_back(limits, (IoOp::Read, count), with.now)
         {
             self.is_let_go = true;
             return V3Next::Waits(Step::HeldBack(demand));

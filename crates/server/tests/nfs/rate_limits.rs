@@ -134,3 +134,34 @@ fn calls_that_wait_for_a_limit_end_with_their_connection(backend: Choice) {
         raw::answer(&mut stream).expect("served");
     });
 }
+
+/// A file that operations lead to, and no PUTFH names: what is written to it is not known before
+/// the data is there.
+#[each_driver]
+fn write_to_a_file_that_a_lookup_finds_waits_for_a_limit_too(backend: Choice) {
+    with_server(backend, |running, name| {
+        let (mut client, root) = at(running, name);
+        file(&mut client, &root);
+        set(running, &[of_export(name)]);
+        let mut stream = raw::open(address(running));
+        let data = pattern(4, EACH);
+        for xid in 1..5 {
+            let ops = [
+                raw::putrootfh4(),
+                raw::lookup4(name.as_bytes()),
+                raw::lookup4(b"file"),
+                raw::write4(&data),
+            ];
+            stream.write_all(&raw::compound4(xid, &ops)).expect("taken");
+        }
+        let (xid, results) = raw::answer(&mut stream).expect("the first");
+        assert_eq!((xid, raw::status(&results)), (1, 0));
+        crate::common::until("they wait", || held_back(running) == 3);
+        raw::ping(&mut stream);
+        set(running, &[]);
+        for _ in 2..5 {
+            let (_, results) = raw::answer(&mut stream).expect("an answer");
+            assert_eq!(raw::status(&results), 0);
+        }
+    });
+}
