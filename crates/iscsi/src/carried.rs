@@ -22,7 +22,7 @@ pub trait IserEnd: Sized + Debug {
     ) -> Result<Option<Self>, <Self::Connection as Machine>::Op>;
 
     fn recv_plan(&self, connection: &Self::Connection) -> RecvPlan;
-    fn on_direct(&mut self, len: u32);
+    fn on_direct(&mut self, connection: &mut Self::Connection, len: u32);
     fn poll_step(
         &mut self,
         connection: &mut Self::Connection,
@@ -88,7 +88,7 @@ impl<E: IserEnd> Machine for Carried<E> {
     fn on_direct(&mut self, len: u32) {
         match &mut self.iser {
             None => self.connection.on_direct(len),
-            Some(iser) => iser.on_direct(len),
+            Some(iser) => iser.on_direct(&mut self.connection, len),
         }
     }
 

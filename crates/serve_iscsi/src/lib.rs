@@ -423,7 +423,7 @@ impl IscsiConnection {
             .is_some_and(|at| at <= now)
         {
             if !self.core.may_receive() {
-                self.core.link.machine.leaves_unread();
+                self.core.link.machine.note_alive();
             }
             self.core.link.machine.on_deadline(now);
             self.run(driver);

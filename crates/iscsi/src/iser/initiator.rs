@@ -328,7 +328,7 @@ impl IserEnd for IserInitiator {
         self.qp.recv_plan()
     }
 
-    fn on_direct(&mut self, len: u32) {
+    fn on_direct(&mut self, _: &mut InitiatorConnection, len: u32) {
         self.qp.on_direct(len);
     }
 

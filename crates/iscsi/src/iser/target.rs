@@ -472,7 +472,8 @@ impl IserEnd for IserTarget {
         }
     }
 
-    fn on_direct(&mut self, len: u32) {
+    fn on_direct(&mut self, connection: &mut Connection, len: u32) {
+        connection.note_alive();
         self.qp.on_direct(len);
     }
 

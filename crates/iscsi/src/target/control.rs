@@ -214,9 +214,9 @@ impl Connection {
         });
     }
 
-    /// Its driver receives nothing now. What waits unread may be the answer to a NOP-In.
-    #[cold]
-    pub fn leaves_unread(&mut self) {
+    /// The initiator is there: something of it has come, or waits unread as its driver receives
+    /// nothing now, and may be the answer to a NOP-In.
+    pub fn note_alive(&mut self) {
         self.keep_alive.heard = true;
     }
 
