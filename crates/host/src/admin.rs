@@ -94,7 +94,8 @@ impl<D: Driver> Admin<D> {
     /// a key for TLS does so on a connection before this one.
     ///
     /// # Errors
-    /// Where the connection fails or the controller refuses.
+    /// Where the connection fails or the controller refuses, and where the host has a key for TLS, or
+    /// is to make one, and connects by RDMA.
     pub fn connect(
         driver: D,
         to: SocketAddr,
@@ -104,6 +105,11 @@ impl<D: Driver> Admin<D> {
         kato_ms: u32,
     ) -> Result<Self, Error> {
         let settings = settings.into();
+        let needs_tls = host.psk.is_some() || host.concatenates;
+        if needs_tls && matches!(settings, QueueSettings::Rdma(_)) {
+            let why = "NVMe/RDMA has no TLS: leave --psk-file and --concat out, or say nvme-tcp://";
+            return Err(Error::Unusable(why.to_owned()));
+        }
         let params = |host: &HostIdentity| QueueParams {
             settings,
             connect: ConnectCommand {

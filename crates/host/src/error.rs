@@ -35,7 +35,7 @@ pub enum Error {
         /// What was waited for.
         waiting_for: &'static str,
     },
-    /// The controller's answers cannot be used; why, in words.
+    /// What the controller answers, or is to be asked, cannot be used; why, in words.
     #[error("{0}")]
     Unusable(String),
     /// `memory_max` leaves no room.

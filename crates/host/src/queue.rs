@@ -22,8 +22,6 @@ use crate::transport::{HostProtocol, TOKENS_PER_CONNECTION, Transport};
 /// A queue uses as many tokens, from the one that it was opened with.
 pub const TOKENS_PER_QUEUE: Token = TOKENS_PER_CONNECTION;
 
-const NO_TLS: &str = "NVMe/RDMA has no TLS: use no key there, or NVMe/TCP";
-
 /// What a queue is to be.
 #[derive(Clone)]
 pub struct QueueParams {
@@ -112,16 +110,13 @@ impl Queue {
     /// `base + TOKENS_PER_QUEUE - 1`: hand them to [`Queue::on_completion`].
     ///
     /// # Errors
-    /// Where the driver can make no socket, or TLS is to be spoken over RDMA.
+    /// Where the driver can make no socket.
     pub fn open<D: Driver>(
         driver: &mut D,
         to: SocketAddr,
         params: QueueParams,
         base: Token,
     ) -> io::Result<Queue> {
-        if matches!(params.settings, QueueSettings::Rdma(_)) && params.psk.is_some() {
-            return Err(io::Error::other(NO_TLS));
-        }
         let mut seed = [0; 8];
         must_fill_random(&mut seed);
         let machine = HostQpair::new(

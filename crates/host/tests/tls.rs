@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use auth::HostPsk;
 use auth::psk::{Psk, PskHash};
 use ends::{driver, stop};
-use host::{Admin, Caller, Error, HostIdentity, Payload, Settings, discover};
+use host::{Admin, Caller, Error, HostIdentity, Payload, RdmaHostSettings, Settings, discover};
 use link::HANDSHAKE_UNITS;
 use machine::work::TURN_UNITS_MAX;
 use nvmf::HostTerms;
@@ -83,6 +83,26 @@ fn settings(digests: bool) -> Settings {
         header_digest: digests,
         data_digest: digests,
         ..Settings::default()
+    }
+}
+
+/// No connection is tried.
+#[test]
+fn key_for_tls_is_refused_by_rdma_with_the_remedy() {
+    let has_key = host(FRIEND, Some(key(PskHash::Sha256, 1)));
+    let makes_key = HostIdentity {
+        concatenates: true,
+        ..host(FRIEND, None)
+    };
+    let to = SocketAddr::from(([127, 0, 0, 1], 1));
+    for host in [has_key, makes_key] {
+        let settings = RdmaHostSettings::default();
+        let refused = Admin::connect(driver(), to, NQN, &host, settings, 10_000).err();
+        let told = refused.expect("RDMA has no TLS").to_string();
+        assert!(
+            told.starts_with("NVMe/RDMA has no TLS") && told.contains("nvme-tcp://"),
+            "{told}"
+        );
     }
 }
 
