@@ -321,8 +321,8 @@ impl ListenerSpec {
             (Protocol::Iscsi, Transports::Both) => "iSCSI and iSER",
             (Protocol::Iscsi, Transports::Rdma) => "iSER",
             (Protocol::Nfs, Transports::Tcp) => "NFS",
-            (Protocol::Nfs, Transports::Both) => "NFS, also by RDMA",
-            (Protocol::Nfs, Transports::Rdma) => "NFS by RDMA",
+            (Protocol::Nfs, Transports::Both) => "NFS/RDMA and NFS",
+            (Protocol::Nfs, Transports::Rdma) => "NFS/RDMA",
         }
     }
 
