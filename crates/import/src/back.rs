@@ -178,6 +178,24 @@ impl<'c> Back<'c> {
             attr["cntlid_min"] = range.start().to_string().into();
             attr["cntlid_max"] = range.end().to_string().into();
         }
+        for terms in &subsystem.terms {
+            let what = format!("{} of {}", terms.nqn, subsystem.nqn);
+            if terms.dhchap.is_some() {
+                let why = "nothing shows secrets: write `dhchap_key` of the host before the port \
+                           is linked; before that it need not prove itself";
+                self.lose(Access, &what, why);
+            }
+            if terms.needs_tls() {
+                let why = "nvmet takes keys for TLS from the kernel's keyring: insert its key \
+                           there, and set `tsas` and `treq` of the port; before that the host \
+                           connects in the clear";
+                self.lose(Access, &what, why);
+            }
+            if !terms.networks.is_empty() {
+                let why = "nvmet lets a host in from anywhere";
+                self.lose(Access, &what, why);
+            }
+        }
         let mut namespaces = Vec::new();
         for namespace in &subsystem.namespaces {
             let Some(spec) = self.volume(&namespace.volume) else {

@@ -8,17 +8,16 @@ use std::net::SocketAddr;
 
 use server::check;
 
-use crate::Import;
 use crate::blocks::{self, BlockStyle};
 use crate::model::{
-    Backing, InitiatorModel, LoginPair, LunModel, NamespaceModel, Notes, Spoken, SubsystemModel,
-    TargetModel, VolumeModel,
+    Backing, HostModel, InitiatorModel, LoginPair, LunModel, NamespaceModel, Notes, Spoken,
+    SubsystemModel, TargetModel, VolumeModel,
 };
-use crate::note;
 use crate::nvmetcli::see_all;
 use crate::report::Weight::{Access, Default, Lost};
 use crate::tree::{Known, SourceKey, number, size};
 use crate::volumes::KnownVolumes;
+use crate::{Import, note, other_transport};
 
 const KNOWN: &[Known] = &[
     ("debug", Default, "see WEFT_LOG"),
@@ -278,8 +277,9 @@ impl Ctl {
                 "tcp" => (spoken.word().1, false),
                 "discovery-tcp" => (8009, true),
                 other => {
-                    let why = format!("weft serves NVMe over TCP, not over {other:?}: left out");
-                    import.report.add(listen.place, "listen", Access, why);
+                    import
+                        .report
+                        .add(listen.place, "listen", Access, other_transport(other));
                     continue;
                 }
             };
@@ -567,12 +567,15 @@ impl Ctl {
         let proves_more = group.has_chap || !group.networks.is_empty();
         let takes_all = !group.denies && !group.has_hosts && !proves_more;
         if proves_more {
-            let why = "weft lets hosts in by their NQN, not by address or secret: nobody is let in";
+            let why = "weft lets hosts in by their NQN, not by an address or a secret of CHAP alone: \
+                       no host is let in; see `networks` of [[nvme.subsystem.host]]";
             import.report.add(key.place, "auth-group", Access, why);
         }
         if !takes_all {
             let by_name = !proves_more && !group.denies;
-            subsystem.hosts = Some(if by_name { group.hosts } else { Vec::new() });
+            let hosts = if by_name { group.hosts } else { Vec::new() };
+            let hosts = hosts.into_iter().map(HostModel::of_name);
+            subsystem.hosts = Some(hosts.collect());
         }
         if let Some(serial) = key.key("serial")
             && let Some(word) = serial.word()

@@ -173,6 +173,15 @@ pub fn fuzz(input: &[u8]) {
     let _ = import(Format(row), "fuzz", &text, &NoFiles);
 }
 
+/// Why a listener of another transport than TCP is left out.
+fn other_transport(kind: &str) -> String {
+    let by_rdma = match kind.contains("rdma") {
+        true => " (where hosts have iWARP, `rdma` of [[listener]] serves them on the port for TCP)",
+        false => "",
+    };
+    format!("weft serves NVMe over TCP, not over {kind:?}: it is left out{by_rdma}")
+}
+
 /// A secret of the source, for a file of its own.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretFile {
@@ -201,7 +210,7 @@ impl fmt::Debug for SecretFile {
 pub struct Imported {
     /// Weft's document, as TOML.
     pub document: String,
-    /// What it names as `secret_file`.
+    /// What it names as `secret_file`, `dhchap_secret_file` or `dhchap_ctrl_secret_file`.
     pub secrets: Vec<SecretFile>,
     /// What is not carried over.
     pub report: Report,
@@ -213,13 +222,16 @@ impl Imported {
     #[must_use]
     pub fn document_with_secrets(&self) -> String {
         let mut whole = String::with_capacity(self.document.len());
-        let mut secrets = self.secrets.iter();
         for line in self.document.split_inclusive('\n') {
-            match line.rsplit_once("secret_file = ") {
-                Some((before, behind)) if !line.starts_with('#') => {
-                    let secret = secrets.next().map_or("", |secret| &secret.secret);
-                    let (_, rest) = behind.split_once(" }").unwrap_or(("", behind));
-                    whole += &format!("{before}secret = {} }}{rest}", write::quoted(secret));
+            let named = line.rsplit_once("secret_file = \"");
+            let named = named.and_then(|(before, behind)| {
+                let (name, rest) = behind.split_once('"')?;
+                let secret = self.secrets.iter().find(|secret| secret.name == name)?;
+                Some((before, &secret.secret, rest))
+            });
+            match named {
+                Some((before, secret, rest)) if !line.starts_with('#') => {
+                    whole += &format!("{before}secret = {}{rest}", write::quoted(secret));
                 }
                 _ => whole += line,
             }

@@ -106,7 +106,7 @@ impl VolumeModel {
 pub(crate) struct SubsystemModel {
     pub nqn: String,
     /// `None`: every host.
-    pub hosts: Option<Vec<String>>,
+    pub hosts: Option<Vec<HostModel>>,
     pub serial: Option<String>,
     pub model: Option<String>,
     pub cntlids: Option<(u16, u16)>,
@@ -115,6 +115,42 @@ pub(crate) struct SubsystemModel {
     pub namespaces: Vec<NamespaceModel>,
     pub ana: Vec<AnaModel<SocketAddr>>,
     pub notes: Notes,
+}
+
+/// A host that a subsystem lets in.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HostModel {
+    pub nqn: String,
+    /// `psk_file`, `dhchap_secret_file` and `dhchap_ctrl_secret_file`, with where each lies.
+    pub keys: Vec<(&'static str, HostKey)>,
+}
+
+impl HostModel {
+    /// One that proves nothing.
+    pub fn of_name(nqn: String) -> Self {
+        HostModel {
+            nqn,
+            keys: Vec::new(),
+        }
+    }
+}
+
+/// Where the key of a host lies.
+#[derive(Clone, PartialEq)]
+pub(crate) enum HostKey {
+    /// In a place, as weft names it.
+    At(String),
+    /// In the source itself.
+    Inside(String),
+}
+
+impl fmt::Debug for HostKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostKey::At(place) => f.write_str(place),
+            HostKey::Inside(secret) => write!(f, "(a secret of {} bytes)", secret.len()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

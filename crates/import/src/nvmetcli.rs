@@ -4,23 +4,27 @@
 //! `enable`, `ana_grpid`, `device`); `ports` with `addr`, `ana_groups`, `referrals` and the NQNs
 //! of subsystems.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
+use auth::dhchap::DhchapKey;
 use server::check;
 
-use crate::model::{AnaModel, Backing, NamespaceModel, Notes, Spoken, SubsystemModel, VolumeModel};
+use crate::model::{
+    AnaModel, Backing, HostKey, HostModel, NamespaceModel, Notes, Spoken, SubsystemModel,
+    VolumeModel,
+};
 use crate::report::Weight::{Access, Default, Lost};
 use crate::tree::{Known, SourceKey, number};
 use crate::volumes::KnownVolumes;
-use crate::{Import, json, note};
+use crate::{Import, json, note, other_transport};
 
 const KNOWN: &[Known] = &[
     ("adrfam", Default, "the address says it"),
     (
         "treq",
         Default,
-        "weft demands no secure channel and offers none",
+        "a host with a key (`psk_file`) connects by TLS alone, others in the clear",
     ),
     ("trtype", Default, "NVMe/TCP"),
     ("portid", Default, "weft numbers its listeners itself"),
@@ -62,18 +66,15 @@ const KNOWN: &[Known] = &[
     ),
     ("revalidate_size", Default, "weft looks itself"),
     (
-        "dhchap",
-        Access,
-        "weft has no DH-HMAC-CHAP: the host is let in without proving itself",
+        "dhchap_hash",
+        Lost,
+        "see `dhchap_hashes` of [[nvme.subsystem]], for all its hosts; all that weft has",
     ),
     (
-        "dhchap_key",
-        Access,
-        "weft has no DH-HMAC-CHAP: the host is let in without proving itself",
+        "dhchap_dhgroup",
+        Lost,
+        "see `dhchap_groups` of [[nvme.subsystem]], for all its hosts; all that weft has",
     ),
-    ("dhchap_ctrl_key", Access, "weft has no DH-HMAC-CHAP"),
-    ("dhchap_hash", Lost, "weft has no DH-HMAC-CHAP"),
-    ("dhchap_dhgroup", Lost, "weft has no DH-HMAC-CHAP"),
 ];
 
 const STATES: &[&str] = &[
@@ -99,10 +100,12 @@ pub(crate) fn read_tree(import: &mut Import, tree: &SourceKey) {
         import.report.mistake(tree.place, text);
         return;
     }
-    let known_hosts: HashSet<&str> = tree
-        .items("hosts")
-        .filter_map(|host| host.text("nqn"))
-        .collect();
+    let mut known_hosts = KnownHosts::new();
+    for host in tree.items("hosts") {
+        if let Some(nqn) = host.text("nqn") {
+            known_hosts.insert(nqn, read_keys(import, host));
+        }
+    }
     let mut volumes = KnownVolumes::default();
     for subsystem in tree.items("subsystems") {
         read_subsystem(import, subsystem, &known_hosts, &mut volumes);
@@ -121,7 +124,7 @@ pub(crate) fn read_tree(import: &mut Import, tree: &SourceKey) {
 fn read_subsystem(
     import: &mut Import,
     key: &SourceKey,
-    known_hosts: &HashSet<&str>,
+    known_hosts: &KnownHosts,
     volumes: &mut KnownVolumes,
 ) {
     let Some(nqn) = key.key("nqn").filter(|nqn| nqn.word().is_some()) else {
@@ -177,12 +180,44 @@ pub(crate) fn see_all(key: &SourceKey) {
     }
 }
 
+/// The hosts of the source by their NQN, with what each proves itself by; `None`: weft cannot
+/// take that, and lets the host in nowhere.
+type KnownHosts<'t> = HashMap<&'t str, Option<Vec<(&'static str, HostKey)>>>;
+
+/// The secrets of a host for DH-HMAC-CHAP.
+fn read_keys(import: &mut Import, host: &SourceKey) -> Option<Vec<(&'static str, HostKey)>> {
+    let mut keys = Vec::new();
+    for (name, weft) in [
+        ("dhchap_key", "dhchap_secret_file"),
+        ("dhchap_ctrl_key", "dhchap_ctrl_secret_file"),
+    ] {
+        let Some(key) = host.key(name) else { continue };
+        let secret = key.word().unwrap_or_default();
+        if secret.is_empty() {
+            continue;
+        }
+        if let Err(why) = DhchapKey::parse(secret) {
+            let why = format!("weft cannot take the secret: {why}; the host is let in nowhere");
+            import.report.add(key.place, name, Access, why);
+            return None;
+        }
+        keys.push((weft, HostKey::Inside(secret.to_owned())));
+    }
+    if keys.is_empty() {
+        // Nothing goes by them.
+        for name in ["dhchap_hash", "dhchap_dhgroup"] {
+            let _ = host.key(name);
+        }
+    }
+    Some(keys)
+}
+
 fn read_hosts(
     import: &mut Import,
     key: &SourceKey,
-    known: &HashSet<&str>,
+    known: &KnownHosts,
     notes: &mut Notes,
-) -> Option<Vec<String>> {
+) -> Option<Vec<HostModel>> {
     let attr = key.key("attr");
     let allowed = key.key("allowed_hosts");
     let any = attr.and_then(|attr| attr.key("allow_any_host"));
@@ -196,20 +231,27 @@ fn read_hosts(
         }
         return None;
     }
-    let mut hosts: Vec<String> = Vec::new();
+    let mut hosts: Vec<HostModel> = Vec::new();
     let mut seen: HashSet<&str> = HashSet::new();
     notes.set("hosts", "no host may connect: the source allows none");
     for allowed in allowed.into_iter() {
         notes.set("hosts", note(allowed));
         for host in &allowed.words {
-            if !known.contains(host.as_str()) {
+            let Some(keys) = known.get(host.as_str()) else {
                 let text = format!(
                     "{host} is allowed, but is not in `hosts`: add it there, or take it out here"
                 );
                 import.report.mistake(allowed.place, text);
-            }
-            if import.fits(allowed, nvmf::check_host_nqn(host)) && seen.insert(host) {
-                hosts.push(host.clone());
+                continue;
+            };
+            if import.fits(allowed, nvmf::check_host_nqn(host))
+                && seen.insert(host)
+                && let Some(keys) = keys
+            {
+                hosts.push(HostModel {
+                    nqn: host.clone(),
+                    keys: keys.clone(),
+                });
             }
         }
     }
@@ -371,15 +413,18 @@ fn read_port(import: &mut Import, port: &SourceKey) {
     let kind = addr.text("trtype").unwrap_or_default().to_ascii_lowercase();
     if kind != "tcp" {
         see_all(port);
-        let why = format!("weft serves NVMe over TCP, not over {kind:?}: the port is left out");
-        import.report.add(addr.place, "trtype", Access, why);
+        import
+            .report
+            .add(addr.place, "trtype", Access, other_transport(&kind));
         return;
     }
     for name in ["treq", "tsas"] {
         let Some(key) = addr.key(name) else { continue };
         let word = key.word().unwrap_or_default().to_ascii_lowercase();
         if word == "required" || word.starts_with("tls") {
-            let why = "weft has no TLS: what was encrypted and proved is neither";
+            let why = "the keys for TLS lie in the kernel's keyring: `weft key new` makes one for \
+                       each host, and `psk_file` of [[nvme.subsystem.host]] names it; before \
+                       that hosts connect in the clear";
             import.report.add(key.place, name, Access, why);
         }
     }

@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 use server::check;
 
 use crate::model::{
-    AnaModel, Backing, InitiatorModel, LoginPair, LunModel, NamespaceModel, Notes, Spoken,
-    SubsystemModel, TargetModel, VolumeModel,
+    AnaModel, Backing, HostKey, HostModel, InitiatorModel, LoginPair, LunModel, NamespaceModel,
+    Notes, Spoken, SubsystemModel, TargetModel, VolumeModel,
 };
 use crate::nvmetcli::see_all;
 use crate::report::Weight::{Access, Default, Lost};
 use crate::tree::{Known, SourceKey, number};
 use crate::volumes::KnownVolumes;
-use crate::{Import, json, note};
+use crate::{Import, json, note, other_transport};
 
 const KNOWN: &[Known] = &[
     ("tgt_name", Default, "weft is one target"),
@@ -58,17 +58,6 @@ const KNOWN: &[Known] = &[
         Default,
         "weft punches holes where the file system can",
     ),
-    (
-        "psk",
-        Access,
-        "weft has no TLS: the host is let in without it",
-    ),
-    (
-        "dhchap_key",
-        Access,
-        "weft has no DH-HMAC-CHAP: the host is let in without proving itself",
-    ),
-    ("dhchap_ctrlr_key", Access, "weft has no DH-HMAC-CHAP"),
     ("sock_impl", Default, "weft has its own sockets"),
     (
         "passthrough",
@@ -95,7 +84,10 @@ const UNUSED: &[(&str, &str)] = &[
     ("dpdk_", "weft needs no DPDK"),
     ("framework_", "weft has its own threads: see [policy]"),
     ("iobuf_", "see `memory_max` of [policy]"),
-    ("keyring_", "weft has no TLS"),
+    (
+        "keyring_linux_set_options",
+        "`keyring:` before its description names a key of the kernel's",
+    ),
     ("log_", "see WEFT_LOG"),
     ("notify_", "weft has its own log"),
     ("nvmf_set_config", "weft has its own scheduling"),
@@ -129,6 +121,8 @@ pub(crate) struct Spdk {
     pub finds_more: bool,
     /// Of a subsystem: its number, and an nsid, a volume or a host that it has.
     taken: HashSet<(usize, String)>,
+    /// The files with keys, by their names.
+    key_files: HashMap<String, String>,
     /// The highest nsid of each subsystem.
     last_nsid: HashMap<usize, u32>,
 }
@@ -168,6 +162,7 @@ impl Spdk {
             "nvmf_create_transport" => transport(import, params),
             "nvmf_create_subsystem" => self.subsystem(import, params),
             "nvmf_subsystem_allow_any_host" => allow_any(import, params),
+            "keyring_file_add_key" => self.key_file(import, params),
             "nvmf_subsystem_add_host" => self.host(import, params),
             "nvmf_subsystem_add_ns" => self.namespace(import, params),
             "nvmf_ns_add_host" => namespace_host(import, params),
@@ -337,12 +332,69 @@ impl Spdk {
             return see_all(params);
         };
         let is_new = self.taken.insert((at, format!("host {word}")));
+        let keys = self.keys(import, params);
         if !import.fits(host, nvmf::check_host_nqn(word)) || !is_new {
             return;
         }
+        let Some(keys) = keys else { return };
         if let Some(hosts) = &mut import.model.subsystems[at].hosts {
-            hosts.push(word.to_owned());
+            hosts.push(HostModel {
+                nqn: word.to_owned(),
+                keys,
+            });
+        } else if !keys.is_empty() {
+            // Others are let in without keys; it is not.
+            let why = "`allow_any_host` lets hosts in without a key; this one has one: give it a \
+                       table [[nvme.subsystem.host]]";
+            import.report.add(host.place, "host", Access, why);
         }
+    }
+
+    fn key_file(&mut self, import: &mut Import, params: &SourceKey) {
+        match params.text("name").zip(params.text("path")) {
+            Some((name, path)) => {
+                self.key_files.insert(name.to_owned(), path.to_owned());
+            }
+            None => {
+                let text = "a key needs `name` and `path`";
+                import.report.mistake(params.place, text);
+            }
+        }
+    }
+
+    /// Where the keys of a host lie; `None` if weft cannot name one: it is let in nowhere.
+    fn keys(
+        &self,
+        import: &mut Import,
+        params: &SourceKey,
+    ) -> Option<Vec<(&'static str, HostKey)>> {
+        let mut keys = Vec::new();
+        for (name, weft) in [
+            ("psk", "psk_file"),
+            ("dhchap_key", "dhchap_secret_file"),
+            ("dhchap_ctrlr_key", "dhchap_ctrl_secret_file"),
+        ] {
+            let Some(key) = params.key(name) else {
+                continue;
+            };
+            let Some(word) = key.word() else { continue };
+            let place = match self.key_files.get(word) {
+                Some(path) => path.clone(),
+                None if word.starts_with('/') => word.to_owned(),
+                // The kernel's keyring.
+                None if word.starts_with(':') => format!("keyring:{word}"),
+                None => {
+                    let why = format!(
+                        "no call adds the key {word}: the host is let in nowhere; give it a table \
+                         [[nvme.subsystem.host]] with `{weft}`"
+                    );
+                    import.report.add(key.place, name, Access, why);
+                    return None;
+                }
+            };
+            keys.push((weft, HostKey::At(place)));
+        }
+        Some(keys)
     }
 
     fn namespace(&mut self, import: &mut Import, params: &SourceKey) {
@@ -815,7 +867,7 @@ fn transport(import: &mut Import, params: &SourceKey) {
                 .add(params.place, "nvmf_create_transport", Default, why);
         }
         other => {
-            let why = format!("weft serves NVMe over TCP, not over {other:?}");
+            let why = other_transport(other);
             import.report.add(params.place, "trtype", Lost, why);
         }
     }
@@ -872,8 +924,9 @@ fn tcp_address(import: &mut Import, at: &SourceKey) -> Option<SocketAddr> {
     let kind = at.text("trtype").unwrap_or_default().to_ascii_lowercase();
     let (ip, port) = (at.text("traddr").unwrap_or_default(), at.text("trsvcid"));
     if kind != "tcp" {
-        let why = format!("weft serves NVMe over TCP, not over {kind:?}: it is left out");
-        import.report.add(at.place, "trtype", Access, why);
+        import
+            .report
+            .add(at.place, "trtype", Access, other_transport(&kind));
         return None;
     }
     let port = port.unwrap_or("4420").parse::<u16>();
@@ -887,7 +940,8 @@ fn tcp_address(import: &mut Import, at: &SourceKey) -> Option<SocketAddr> {
 
 fn listener(import: &mut Import, params: &SourceKey) {
     if params.flag("secure_channel") == Some(true) {
-        let why = "weft has no TLS: what was encrypted and proved is neither";
+        let why = "a host with a key (`psk_file`) connects by TLS alone, others in the clear: give \
+                   each host one";
         import
             .report
             .add(params.place, "secure_channel", Access, why);

@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 
 use crate::SecretFile;
 use crate::model::{
-    AnaModel, Backing, ExportModel, InitiatorModel, Login, LoginPair, Model, Notes, RuleModel,
-    Spoken, SubsystemModel, TargetModel, VolumeModel,
+    AnaModel, Backing, ExportModel, HostKey, HostModel, InitiatorModel, LoginPair, Model, Notes,
+    RuleModel, Spoken, SubsystemModel, TargetModel, VolumeModel,
 };
 use crate::report::{Report, plain};
 
 /// What stands behind a value of which no note says more.
 const TAKEN: &str = "from the source";
+const IN_ITS_FILE: &str = "the secret stands in its own file (`--secrets`)";
 
 /// The document, and the files with secrets that it names.
 pub(crate) fn write(model: &Model, report: &Report) -> (String, Vec<SecretFile>) {
@@ -156,7 +157,13 @@ impl DocumentWriter {
         self.said("nqn", quoted(&subsystem.nqn), notes);
         match &subsystem.hosts {
             None => self.said("allow_any_host", "true".to_owned(), notes),
-            Some(hosts) => self.said("hosts", list(hosts), notes),
+            Some(hosts) => {
+                let by_name = hosts.iter().filter(|host| host.keys.is_empty());
+                let by_name: Vec<&String> = by_name.map(|host| &host.nqn).collect();
+                if by_name.len() == hosts.len() || !by_name.is_empty() {
+                    self.said("hosts", list(by_name), notes);
+                }
+            }
         }
         for (key, value) in [("serial", &subsystem.serial), ("model", &subsystem.model)] {
             if let Some(value) = value {
@@ -176,6 +183,9 @@ impl DocumentWriter {
                 "the source has no namespace here",
             );
         }
+        for host in subsystem.hosts.iter().flatten() {
+            self.host(host, &subsystem.nqn);
+        }
         for namespace in &subsystem.namespaces {
             let notes = &namespace.notes;
             self.table("[[nvme.subsystem.namespace]]");
@@ -190,6 +200,26 @@ impl DocumentWriter {
         }
         let place = |address: &SocketAddr| quoted(&address.to_string());
         self.ana("[[nvme.subsystem.ana]]", "listener", &subsystem.ana, place);
+    }
+
+    /// A host that proves itself by keys.
+    fn host(&mut self, host: &HostModel, subnqn: &str) {
+        if host.keys.is_empty() {
+            return;
+        }
+        self.table("[[nvme.subsystem.host]]");
+        self.line("nqn", quoted(&host.nqn), TAKEN);
+        for (key, place) in &host.keys {
+            let (place, note) = match place {
+                HostKey::At(place) => (place.clone(), "where the source has it"),
+                HostKey::Inside(secret) => {
+                    let whose = format!("{subnqn}-{}", host.nqn);
+                    let name = key.trim_end_matches("_secret_file");
+                    (self.secret((&host.nqn, secret), &whose, name), IN_ITS_FILE)
+                }
+            };
+            self.line(key, quoted(&place), note);
+        }
     }
 
     fn ana<P>(
@@ -306,19 +336,18 @@ impl DocumentWriter {
         let pair = [("chap", &logins.chap), ("mutual_chap", &logins.mutual)];
         for (key, login) in pair {
             let Some(login) = login else { continue };
-            let file = self.secret(login, whose, key);
+            let file = self.secret((&login.user, &login.secret), whose, key);
             let (user, file) = (quoted(&login.user), quoted(&file));
-            let note = "the secret stands in its own file (`--secrets`)";
             self.line(
                 key,
                 format!("{{ user = {user}, secret_file = {file} }}"),
-                note,
+                IN_ITS_FILE,
             );
         }
     }
 
-    /// The file for a secret.
-    fn secret(&mut self, login: &Login, whose: &str, key: &str) -> String {
+    /// The file for a secret of a user.
+    fn secret(&mut self, (user, secret): (&str, &str), whose: &str, key: &str) -> String {
         let name = plain_name(&format!("{whose}.{key}"), 200);
         let is_taken =
             |secrets: &[SecretFile], name: &str| secrets.iter().any(|secret| secret.name == name);
@@ -330,8 +359,8 @@ impl DocumentWriter {
         }
         self.secrets.push(SecretFile {
             name: found.clone(),
-            user: login.user.clone(),
-            secret: login.secret.clone(),
+            user: user.to_owned(),
+            secret: secret.to_owned(),
         });
         found
     }

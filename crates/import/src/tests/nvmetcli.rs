@@ -118,8 +118,9 @@ fn keys_that_weft_lacks_are_told_and_widen_no_rights() {
         .replace(r#""param": {},"#, r#""param": {}, "colour": "green","#);
     let found = imported("nvmetcli", &text);
     assert!(found.report.changes_access());
-    tells(&found, &["ACCESS", "treq", "no TLS"]);
-    tells(&found, &["ACCESS", "dhchap_key", "DH-HMAC-CHAP"]);
+    tells(&found, &["ACCESS", "treq", "keyring"]);
+    tells(&found, &["ACCESS", "dhchap_key", "is let in nowhere"]);
+    assert!(found.document.contains("hosts = []"), "it is let in");
     tells(&found, &["ACCESS", "colour", "does not know"]);
     assert!(!found.document.contains("DHHC-1"), "a secret is printed");
     let text = WHOLE.replace(
@@ -130,6 +131,30 @@ fn keys_that_weft_lacks_are_told_and_widen_no_rights() {
     );
     let found = imported("nvmetcli", &text);
     tells(&found, &["ACCESS", "trtype", "rdma"]);
+}
+
+/// 32 zeros.
+const SECRET: &str = "DHHC-1:00:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAACtVQoZ:";
+
+#[test]
+fn secrets_of_hosts_are_asked_for_as_before_and_are_not_printed() {
+    let text = WHOLE.replace(
+        r#"555555555555"}"#,
+        &format!(r#"555555555555", "dhchap_key": "{SECRET}", "dhchap_hash": "hmac(sha256)"}}"#),
+    );
+    let (found, config) = loaded("nvmetcli", &text);
+    let terms = &config.subsystems[0].terms;
+    assert!(terms.len() == 1 && terms[0].dhchap.is_some(), "{terms:?}");
+    for line in ["[[nvme.subsystem.host]]", "dhchap_secret_file = \""] {
+        assert!(found.document.contains(line), "{line}");
+    }
+    assert!(
+        !found.document.contains("\nhosts = "),
+        "it is let in by name"
+    );
+    assert_eq!(found.secrets.len(), 1);
+    tells(&found, &["lost", "dhchap_hash", "dhchap_hashes"]);
+    assert!(!found.report.changes_access(), "{}", found.report);
 }
 
 #[test]

@@ -105,6 +105,59 @@ fn calls_are_followed_and_identities_stay() {
     tells(&found, &["default", "sock_impl_set_options"]);
 }
 
+/// Keys in files, of the kernel's keyring, and one that no call adds.
+#[test]
+fn keys_of_hosts_stay_where_they_are_and_a_host_without_its_key_is_left_out() {
+    let host = |name: &str, keys: &str| {
+        format!(
+            r#"{{"method": "nvmf_subsystem_add_host", "params": {{
+               "nqn": "nqn.2016-06.io.spdk:keys", "host": "nqn.2016-06.io.spdk:{name}"{keys}}}}}"#
+        )
+    };
+    let file = |name: &str| {
+        format!(
+            r#"{{"method": "keyring_file_add_key",
+                 "params": {{"name": "{name}", "path": "/srv/{name}"}}}}"#
+        )
+    };
+    let calls = [
+        r#"{"method": "bdev_malloc_create",
+            "params": {"name": "M0", "num_blocks": 8192, "block_size": 512}}"#
+            .to_owned(),
+        r#"{"method": "nvmf_create_subsystem",
+            "params": {"nqn": "nqn.2016-06.io.spdk:keys"}}"#
+            .to_owned(),
+        host("tls", r#", "psk": "k0""#),
+        host(
+            "both",
+            r#", "dhchap_key": "k1", "dhchap_ctrlr_key": ":kernel""#,
+        ),
+        host("unknown", r#", "psk": "k2""#),
+        host("plain", ""),
+    ];
+    let text = format!(
+        r#"{{"subsystems": [
+            {{"subsystem": "keyring", "config": [{}, {}]}},
+            {{"subsystem": "nvmf", "config": [{}]}}]}}"#,
+        file("k0"),
+        file("k1"),
+        calls.join(", ")
+    );
+    let found = imported("spdk", &text);
+    for line in [
+        "hosts = [\"nqn.2016-06.io.spdk:plain\"]",
+        "nqn = \"nqn.2016-06.io.spdk:tls\"",
+        "psk_file = \"/srv/k0\"",
+        "dhchap_secret_file = \"/srv/k1\"",
+        "dhchap_ctrl_secret_file = \"keyring::kernel\"",
+    ] {
+        assert!(found.document.contains(line), "{line}");
+    }
+    assert!(!found.document.contains("spdk:unknown\""), "it is let in");
+    tells(&found, &["ACCESS", "psk", "k2", "is let in nowhere"]);
+    assert!(found.secrets.is_empty());
+}
+
 #[test]
 fn order_matters_as_it_does_to_spdk() {
     let text = WHOLE.replace(r#""bdev_name": "AIO0""#, r#""bdev_name": "Nvme0n1""#);
