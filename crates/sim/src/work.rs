@@ -708,7 +708,9 @@ impl HostWork {
     /// Whether anything explains this status.
     fn check_status(&self, op: Value, status: Status) -> Verdict {
         let disk = &self.plan.disk;
-        let has_errors = disk.read_errors + disk.write_errors + disk.sync_errors > 0;
+        // The disks of all legs that have what is read may be cut.
+        let are_cut = self.plan.faults.cuts > 0 && !self.is_healed;
+        let has_errors = disk.read_errors + disk.write_errors + disk.sync_errors > 0 || are_cut;
         let is_explained = match status.code() {
             Status::SUCCESS => true,
             Status::COMPARE_FAILURE => {
