@@ -11,7 +11,7 @@ use machine::locked;
 use nvmf::Registry;
 use reactor::{BoundListener, Mailbox};
 use serve_nfs::{FileSystemSpec, files};
-use store::{Examined, Volume};
+use store::{Examined, Range, Volume};
 
 use crate::change::ChangeError;
 use crate::config::{Limits, ListenerSpec};
@@ -161,6 +161,10 @@ impl Shared {
                 info: volume.info().clone(),
                 size_bytes: volume.size_bytes(),
                 note: None,
+                has_data: !volume.is_blank(Range {
+                    offset: 0,
+                    len: volume.size_bytes(),
+                }),
             })
         });
         // What it is made of may come with it.

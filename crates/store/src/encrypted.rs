@@ -76,12 +76,16 @@ pub(crate) fn open_with(
 }
 
 /// What of a description's keys would keep its volume from being opened.
-pub(crate) fn examine(spec: &Spec, info: &crate::Info) -> Result<Option<String>, Problem> {
+pub(crate) fn examine(
+    spec: &Spec,
+    info: &crate::Info,
+    has_data: bool,
+) -> Result<Option<String>, Problem> {
     let Some(settings) = &spec.encryption else {
         return key_file::expect_none(spec).map(|()| None);
     };
     let medium = key_file::beside(spec)?;
-    keys::examine(info, settings, medium)
+    keys::examine(info, settings, medium, has_data)
 }
 
 impl Encrypted {

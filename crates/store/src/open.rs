@@ -51,6 +51,8 @@ struct VolumeFound {
     former: Option<Former>,
     /// What may surprise.
     note: Option<String>,
+    /// See [`Examined::has_data`].
+    has_data: bool,
 }
 
 impl VolumeFound {
@@ -60,6 +62,7 @@ impl VolumeFound {
             size_bytes: spec.size_bytes,
             former,
             note: None,
+            has_data: false,
         }
     }
 }
@@ -109,9 +112,13 @@ pub const KINDS: &[KindRow] = &[
         },
         examine: |spec, path, _| {
             let note = regular::space_note(spec, path);
-            let (uuid, former) = regular::examine(spec, path)?;
+            let (uuid, former, has_data) = regular::examine(spec, path)?;
             let found = VolumeFound::new(spec, uuid, former);
-            Ok(VolumeFound { note, ..found })
+            Ok(VolumeFound {
+                note,
+                has_data,
+                ..found
+            })
         },
     },
     KindRow {
@@ -128,6 +135,7 @@ pub const KINDS: &[KindRow] = &[
             let found = VolumeFound::new(spec, uuid, None);
             Ok(VolumeFound {
                 size_bytes,
+                has_data: !block::is_blank(&file, 0, size_bytes),
                 ..found
             })
         },
@@ -199,6 +207,7 @@ fn shaped(shape: Shape) -> VolumeFound {
         size_bytes: shape.size_bytes,
         former: None,
         note: None,
+        has_data: false,
     }
 }
 
@@ -351,6 +360,8 @@ pub struct Examined {
     pub size_bytes: u64,
     /// What may surprise.
     pub note: Option<String>,
+    /// Something was written to it, as far as can be told without opening it.
+    pub has_data: bool,
 }
 
 /// What would keep a volume from being opened now, or what it would be. Nothing is
@@ -367,11 +378,15 @@ pub fn examine_over(spec: &Spec, below: &[&Examined]) -> Result<Examined, OpenEr
         let parts: Vec<PartInfo> = parts.collect();
         let found = (spec.kind.row().examine)(spec, path(spec), &parts)?;
         state::examine(spec, found.info.uuid, found.former)?;
-        let locked = encrypted::examine(spec, &found.info)?;
+        // What others have of the volume below is not in a slice.
+        let is_whole = !matches!(spec.kind.settings, Settings::Slice { .. });
+        let has_data = found.has_data || is_whole && below.iter().any(|part| part.has_data);
+        let locked = encrypted::examine(spec, &found.info, has_data)?;
         Ok(Examined {
             info: found.info,
             size_bytes: found.size_bytes,
             note: locked.or(found.note),
+            has_data,
         })
     };
     examined().map_err(|problem| OpenError {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, FallocateFlags, OFlags, access, fallocate, statvfs};
+use rustix::fs::{Access, FallocateFlags, OFlags, SeekFrom, access, fallocate, seek, statvfs};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use tracing::{info, warn};
@@ -171,8 +171,8 @@ fn check_content(
 }
 
 /// What of an open would fail now, with nothing made or changed; else the volume's
-/// identity, and what else its state file may say.
-pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(Uuid, Option<Former>), Problem> {
+/// identity, what else its state file may say, and whether it has data.
+pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(Uuid, Option<Former>, bool), Problem> {
     let system = |action| {
         move |source| Problem::System {
             action,
@@ -186,7 +186,7 @@ pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(Uuid, Option<Former>)
             let may = access(folder(path), Access::WRITE_OK | Access::EXEC_OK);
             may.map_err(|error| system("create")(error.into()))?;
             let uuid = FileIdentity::to_be_made(spec, folder(path));
-            (uuid.map_err(system("create"))?, None)
+            (uuid.map_err(system("create"))?, None, false)
         }
         _ => {
             let (file, _) = open_locked(path, spec.read_only)?;
@@ -195,7 +195,8 @@ pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(Uuid, Option<Former>)
             let found = file.metadata().map_err(system("examine"))?;
             check_content(spec, path, &file, &identity, found.len())?;
             let former = identity.copied_from.map(Former::Original);
-            (spec.uuid.unwrap_or(identity.uuid), former)
+            let has_data = seek(&file, SeekFrom::Data(0)) != Err(Errno::NXIO);
+            (spec.uuid.unwrap_or(identity.uuid), former, has_data)
         }
     };
     if !spec.read_only {

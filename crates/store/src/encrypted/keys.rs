@@ -270,8 +270,13 @@ pub(super) fn examine(
     info: &Info,
     settings: &EncryptionSettings,
     medium: Option<Box<dyn KeyMedium>>,
+    has_data: bool,
 ) -> Result<Option<String>, Problem> {
+    let ends_with_process = medium.is_none();
     let file = KeyFile::load(medium, false)?;
+    if file.header().is_none() && !ends_with_process && (info.read_only || has_data) {
+        return Err(Problem::KeysMissing(file.path()));
+    }
     if let Some(header) = file.header() {
         VolumeTerms::of(info).check(header, &file)?;
         if let Ok(key) = &settings.key {

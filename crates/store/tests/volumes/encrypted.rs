@@ -269,8 +269,12 @@ fn volume_with_data_does_not_become_encrypted() {
     assert!(volume.encryption().is_none());
     write(&*volume, &mut Fake::default(), SIZE - 512, &[1; 512], true).unwrap();
     drop(volume);
-    let told = refused(folder.path(), Some(by(1)));
-    assert!(told.contains("encrypt another one, and copy"), "{told}");
+    for settings in [by(1), locked()] {
+        let told = refused(folder.path(), Some(settings.clone()));
+        assert!(told.contains("encrypt another one, and copy"), "{told}");
+        let examined = examine(&spec_in(folder.path(), Some(settings)));
+        assert_eq!(examined.unwrap_err().to_string(), told);
+    }
     assert!(!keys_of(folder.path()).exists());
 }
 
