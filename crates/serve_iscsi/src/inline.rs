@@ -53,12 +53,8 @@ impl IscsiConnection {
         let (mut out, bound) = (Vec::new(), self.bound());
         let mut nexus = *bound.session.borrow_mut().nexus(place);
         let unit = Addressed::Unit(&self.place(place).unit);
-        let is_locked = || {
-            let encryption = self.place(place).volume.encryption();
-            encryption.is_some_and(store::Encryption::is_locked)
-        };
         let result = match command {
-            Command::TestUnitReady if is_locked() => Err(Sense::locked()),
+            Command::TestUnitReady if self.place(place).volume.is_locked() => Err(Sense::locked()),
             _ => scsi::respond(command, unit, &mut nexus, &bound.served.view, &mut out),
         };
         let is_told = match &result {

@@ -176,6 +176,10 @@ impl Volume for Encrypted {
         Some(&self.encryption)
     }
 
+    fn is_locked(&self) -> bool {
+        self.encryption.is_locked() || self.below.is_locked()
+    }
+
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
         let (offset, len) = io.extent();
         let mut task = EncryptedTask::new(io, self.base.info.block_bytes);

@@ -344,6 +344,12 @@ pub trait Volume: Send + Sync {
         None
     }
 
+    /// Whether hosts can neither read nor write its data for want of a key, of its own or of
+    /// what it is made of.
+    fn is_locked(&self) -> bool {
+        false
+    }
+
     /// Whether nothing was ever written to a range, as far as can be told without reading all
     /// of it. Blocks: not for a reactor at work.
     fn is_blank(&self, Range { offset, len }: Range) -> bool {

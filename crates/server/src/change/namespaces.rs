@@ -412,7 +412,7 @@ fn namespace(spec: &NamespaceSpec, volume: &dyn Volume) -> Namespace {
         },
         is_thin: info.is_thin,
         persists_state: volume.state().can_persist(),
-        is_ready: !is_locked(volume),
+        is_ready: !volume.is_locked(),
         is_encrypted: volume.encryption().is_some(),
         volatile_cache: info.volatile_cache,
         ana_group: spec.ana_group,
@@ -421,10 +421,4 @@ fn namespace(spec: &NamespaceSpec, volume: &dyn Volume) -> Namespace {
         atomic_power_fail_bytes: info.atomic_power_fail_bytes,
         ..Namespace::new(spec.nsid, info.block_bytes, block_count)
     }
-}
-
-/// Whether a volume is encrypted, and its key is missing.
-pub(super) fn is_locked(volume: &dyn Volume) -> bool {
-    let encryption = volume.encryption();
-    encryption.is_some_and(store::Encryption::is_locked)
 }

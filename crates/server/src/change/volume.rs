@@ -171,16 +171,24 @@ impl Shared {
                 format!("volume \"{name}\" is not encrypted, and becomes so only when it is new");
             return Err(ChangeError::Invalid(text));
         };
-        let was_locked = encryption.is_locked();
+        let mut locked = self.volumes();
+        locked.retain(|volume| volume.is_locked());
         encryption.follow(settings).map_err(|problem| {
             let volume = name.to_owned();
             ChangeError::Open(store::OpenError { volume, problem })
         })?;
-        if !was_locked || encryption.is_locked() {
-            return Ok(Left::Nothing);
-        }
-        tracing::info!(event = "unlocked", volume = name, "the volume is unlocked");
-        Ok(self.allow_more(self.edits(&volume, |namespace| namespace.is_ready = true)))
+        // It, and what is made of it.
+        let unlocked = locked.iter().filter(|volume| !volume.is_locked());
+        let edits = unlocked.flat_map(|volume| {
+            let name = &volume.info().name;
+            tracing::info!(event = "unlocked", volume = name, "the volume is unlocked");
+            self.edits(volume, |namespace| namespace.is_ready = true)
+        });
+        let edits: Vec<Edit> = edits.collect();
+        Ok(match edits.is_empty() {
+            true => Left::Nothing,
+            false => self.allow_more(edits),
+        })
     }
 
     pub(super) fn set_snapshot_schedules(&self, schedules: Vec<SnapshotSchedule>) -> Left {

@@ -126,6 +126,41 @@ fn locked_volume_is_not_ready_until_its_key_is_there(backend: Choice) {
     stop(running);
 }
 
+/// Namespace 2 is a part of "disk".
+#[test]
+fn volume_that_is_made_of_a_locked_one_is_not_ready_either() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = |settings| {
+        let mut config = config(Choice::Auto, disk(folder.path(), settings));
+        let part = Kind::slice("disk", 32 * BLOCK as u64);
+        let part = Spec::new("part", part, 0, BLOCK as u32);
+        config.volumes.push(part);
+        config.subsystems[0].namespaces[1].volume = "part".into();
+        config.iscsi_targets[0].luns[0].volume = "part".into();
+        config
+    };
+    let running = server::start(config(by(1))).expect("starts");
+    let (_, mut io) = Host::at(running.addresses()[0]).pair();
+    assert!(io.write(2, 3, 7).is_success());
+    stop(running);
+    let running = server::start(config(locked())).expect("others are served");
+    let addresses = running.addresses();
+    let (mut admin, mut io) = Host::at(addresses[0]).pair();
+    let mut nexus = Nexus::connect(addresses[2], ALICE, DISKS);
+    admin.arm();
+    assert!(is_ready(&mut admin, 1) && !is_ready(&mut admin, 2));
+    assert!(matches!(
+        unit_is_ready(&mut nexus),
+        Err(Fail::Check(key::NOT_READY, ..))
+    ));
+    running.change(set(by(1))).expect("its key");
+    assert_eq!(admin.event(), NAMESPACES_CHANGED);
+    assert!(is_ready(&mut admin, 2));
+    unit_is_ready(&mut nexus).expect("unlocked");
+    assert_eq!(io.read(2, 3).expect("unlocked"), [7; BLOCK]);
+    stop(running);
+}
+
 #[test]
 fn key_changes_while_hosts_are_connected() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -549,6 +549,10 @@ impl Volume for Composite {
         Some(Space { used_bytes, ..all })
     }
 
+    fn is_locked(&self) -> bool {
+        (0..self.legs.len()).any(|leg| self.leg(leg).is_locked())
+    }
+
     fn is_blank(&self, range: Range) -> bool {
         (0..self.legs.len()).all(|leg| {
             let there = self.map.on_leg(leg, range);

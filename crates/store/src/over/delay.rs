@@ -138,6 +138,10 @@ impl Volume for Delay {
         self.below.space()
     }
 
+    fn is_locked(&self) -> bool {
+        self.below.is_locked()
+    }
+
     fn is_blank(&self, range: Range) -> bool {
         self.below.is_blank(range)
     }

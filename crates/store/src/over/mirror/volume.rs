@@ -135,6 +135,11 @@ impl Volume for Mirror {
         }
     }
 
+    fn is_locked(&self) -> bool {
+        let legs = self.legs();
+        legs.all.iter().all(|leg| leg.part.volume().is_locked())
+    }
+
     fn is_blank(&self, range: Range) -> bool {
         let legs = self.legs();
         legs.all.iter().all(|leg| leg.part.volume().is_blank(range))
