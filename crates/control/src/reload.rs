@@ -9,6 +9,7 @@ use server::parts::Shared;
 use server::{
     Ana, Change, ChangeError, Config, IscsiTargetSpec, Running, Start, StartError, check,
 };
+use store::Encryption;
 
 use crate::plan::{PlannedChange, at_restart, plan, until_restart};
 
@@ -129,14 +130,34 @@ impl ServedDocument {
         }
         let at_restart = at_restart(&self.config, &desired);
         let desired = until_restart(desired, &self.config);
-        let (desired, still, missing) = self.without_missing(desired, running);
+        let (mut desired, still, missing) = self.without_missing(desired, running);
+        keep_keys(&mut desired, &self.config);
         Ok(DocumentPlan {
-            changes: plan(&self.config, &desired)?,
+            changes: plan(&self.with_locked(running), &desired)?,
             missing,
             at_restart,
             desired,
             still,
         })
+    }
+
+    /// What is served: a volume that is locked goes by no key, whichever it was given. Hosts have
+    /// erased it, and its keys could not be written.
+    fn with_locked(&self, running: &impl Serving) -> Config {
+        let mut config = self.config.clone();
+        let volumes = running.shared().volumes();
+        for spec in &mut config.volumes {
+            let volume = volumes
+                .iter()
+                .find(|volume| volume.info().name == spec.name);
+            let encryption = volume.and_then(|volume| volume.encryption());
+            if let Some(settings) = &mut spec.encryption
+                && encryption.is_some_and(Encryption::is_locked)
+            {
+                settings.key = Err("the volume is locked".to_owned());
+            }
+        }
+        config
     }
 
     /// The changes that make the target go by the keys and secrets of hosts and initiators that
@@ -359,6 +380,22 @@ impl ServedDocument {
     fn number_portals(&self, target: &mut Target) {
         let groups = target.portal_groups.iter_mut();
         groups.for_each(|group| self.number(&mut group.portals));
+    }
+}
+
+/// Keeps the keys of volumes that could be read before and cannot now: they go by those until
+/// weft ends.
+fn keep_keys(desired: &mut Config, served: &Config) {
+    for spec in &mut desired.volumes {
+        let mut all = served.volumes.iter();
+        let before = all.find(|before| before.name == spec.name);
+        if let Some(settings) = &mut spec.encryption
+            && settings.key.is_err()
+            && let Some(before) = before.and_then(|before| before.encryption.as_ref())
+            && before.key.is_ok()
+        {
+            settings.clone_from(before);
+        }
     }
 }
 

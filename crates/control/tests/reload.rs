@@ -8,12 +8,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use auth::Secret;
 use control::{MadeChanges, Origin, ServedDocument, parse};
 use nvmf::AnaGroup;
 use nvmf::command::AnaState;
 use proptest::prelude::*;
 use server::{Ana, Change, Config, ListenerSpec, Protocol, Running, Served, Start, SubsystemSpec};
-use store::{Kind, Spec};
+use store::{EncryptionSettings, Kind, Spec, WrappingKey};
 
 /// What a document has, each at most once; a part that is `None` is not there.
 #[derive(Clone, Debug)]
@@ -637,5 +638,47 @@ fn volume_of_others_that_a_start_has_left_out_keeps_nothing_else_from_changing()
     let names = running.shared().volumes();
     let names: Vec<&str> = names.iter().map(|volume| &*volume.info().name).collect();
     assert_eq!(names, ["whole", "end"]);
+    stop(running);
+}
+
+/// A key that is gone later changes nothing, and an erase that could not be done is over when the
+/// file with the keys can be written.
+#[test]
+fn volume_that_an_erase_has_locked_is_unlocked_by_the_same_document() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let by = |key| Some(EncryptionSettings { key, former: None });
+    let config = |encryption| Config {
+        cpus: vec![0],
+        volumes: vec![Spec {
+            encryption,
+            ..Spec::new("v", Kind::file(folder.path().join("v")), 1 << 20, 4096)
+        }],
+        ..Config::default()
+    };
+    let keyed = config(by(Ok(WrappingKey::Key(Secret::new([7; 32])))));
+    let running = start(&keyed);
+    let mut document = ServedDocument::new(&keyed, &running);
+    let volume = running.shared().volumes().remove(0);
+    let encryption = volume.encryption().expect("it is encrypted");
+    let gone = config(by(Err("no such file".to_owned())));
+    for desired in [&gone, &keyed] {
+        let made = apply(&mut document, desired.clone(), &running, |_| ()).expect("it may");
+        assert_eq!(made.count(), 0);
+    }
+    let [keys, away] = ["v.weft.keys", "away"].map(|name| folder.path().join(name));
+    std::fs::rename(&keys, &away).expect("its keys");
+    std::fs::create_dir(&keys).expect("room");
+    encryption.erase().expect_err("a folder is no file");
+    assert!(encryption.is_locked());
+    let why = apply(&mut document, keyed.clone(), &running, |_| ()).expect_err("still");
+    assert!(why[0].contains("v.weft.keys"), "{why:?}");
+    std::fs::remove_dir(&keys).expect("ours");
+    std::fs::rename(&away, &keys).expect("its keys");
+    for (desired, count) in [(&gone, 1), (&keyed, 0)] {
+        let made = apply(&mut document, desired.clone(), &running, |_| ()).expect("it may");
+        assert_eq!(made.count(), count);
+        assert!(!encryption.is_locked());
+    }
+    drop(volume);
     stop(running);
 }
