@@ -28,6 +28,7 @@ mod html;
 mod keeper;
 mod login;
 mod metrics;
+mod notes;
 mod objects;
 mod off_thread;
 mod openapi;

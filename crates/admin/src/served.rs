@@ -10,7 +10,6 @@ use api::{
 };
 use control::{Edit, FileText, ObjectPath, PlannedChange, Problems, SecretsRead, ServedDocument};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
-use store::MirrorStatus;
 use tls::RenewedTls;
 use tokio::sync::Semaphore;
 
@@ -22,6 +21,7 @@ use crate::figures::figures_of;
 use crate::groups::notes_of_groups;
 use crate::keeper::Keeper;
 use crate::metrics;
+use crate::notes::{note_of_locked, notes_of_mirror, unread_keys};
 use crate::place::TakenPlace;
 use crate::refused::NotApplied;
 use crate::renewed;
@@ -150,7 +150,7 @@ impl ServedFile {
                 last: None,
                 missing: running.missing().to_vec(),
                 at_restart: Vec::new(),
-                unread: Vec::new(),
+                unread: unread_keys(loaded),
             }),
             state: Mutex::new(ServedState {
                 served: ServedDocument::new(loaded, &*running),
@@ -231,7 +231,7 @@ impl ServedFile {
             Some(object) => NotApplied::of_object(object, &text, &problems),
             None => NotApplied::Mistakes(problems),
         })?;
-        let not_read = secrets.kept().to_vec();
+        let not_read = [secrets.kept(), &unread_keys(&config)].concat();
         let admin = config.admin.clone();
         let plan = served.plan(config, &*self.running);
         let plan = plan.map_err(NotApplied::Fixed)?;
@@ -278,7 +278,7 @@ impl ServedFile {
         match done {
             Ok(()) => {
                 self.set_admin(admin);
-                self.set_secrets(document, secrets);
+                self.set_secrets(document, secrets, &not_read);
                 let generation = document.generation.generation;
                 Ok((Generation { generation, ..made }, lines, not_read))
             }
@@ -302,12 +302,12 @@ impl ServedFile {
         self.look_at_tls();
     }
 
-    /// Goes by these secrets from now on, and tells of those that could not be read.
-    fn set_secrets(&self, document: &mut Document, secrets: SecretsRead) {
-        for line in secrets.kept() {
+    /// Goes by these secrets from now on, and tells what could not be read.
+    fn set_secrets(&self, document: &mut Document, secrets: SecretsRead, not_read: &[String]) {
+        for line in not_read {
             tracing::warn!("{line}");
         }
-        locked(&self.shown).unread = secrets.kept().to_vec();
+        locked(&self.shown).unread = not_read.to_vec();
         document.secrets = secrets;
     }
 
@@ -340,6 +340,9 @@ impl ServedFile {
             |(section, tls): (&str, &RenewedTls)| Some(renewed::warning(section, &tls.wrong()?));
         warnings.extend(self.tls().filter_map(wrong));
         warnings.extend(self.running.mirrors().iter().flat_map(notes_of_mirror));
+        let mut volumes = self.running.volumes();
+        volumes.retain(|volume| volume.is_locked());
+        warnings.extend(volumes.iter().map(|volume| note_of_locked(&**volume)));
         warnings
     }
 
@@ -454,7 +457,8 @@ impl ServedFile {
         let told = |line: &str| tracing::info!("reload: {line}");
         let made = served.apply(plan, &*self.running, told);
         made.map_err(NotApplied::Failed)?;
-        self.set_secrets(document, secrets);
+        let not_read = [secrets.kept(), &unread_keys(read)].concat();
+        self.set_secrets(document, secrets, &not_read);
         Ok(generation)
     }
 
@@ -476,6 +480,7 @@ impl ServedFile {
         parsed: Result<(Config, SecretsRead), Problems>,
     ) -> Result<Generation, NotApplied> {
         let (config, secrets) = parsed.map_err(NotApplied::Mistakes)?;
+        let not_read = [secrets.kept(), &unread_keys(&config)].concat();
         let admin = config.admin.clone();
         let access = self.access_changes(&admin);
         let plan = served.plan(config, &*self.running);
@@ -501,7 +506,7 @@ impl ServedFile {
         let made = served.apply(plan, &*self.running, told);
         made.map_err(NotApplied::Failed)?;
         self.set_admin(admin);
-        self.set_secrets(document, secrets);
+        self.set_secrets(document, secrets, &not_read);
         if *text != *document.text {
             document.follow_file(generation.clone(), text.to_owned());
         }
@@ -707,24 +712,6 @@ impl ServedFile {
         let refusals = all.map(|refused| refusal_of(refused, &served)).collect();
         Refusals { refusals }
     }
-}
-
-/// A note of each leg of a mirror that has not all of it.
-fn notes_of_mirror((volume, mirror): &(String, MirrorStatus)) -> Vec<String> {
-    let legs = mirror.legs.iter().filter(|leg| leg.word() != "in-sync");
-    let notes = legs.map(|leg| {
-        let bytes = leg.missing_bytes;
-        let what = match (leg.is_out, mirror.resync_rate) {
-            (true, _) => "is out: see to its disk; it is copied to when it answers again",
-            (false, 0) => "waits: `resync_rate` is 0",
-            (false, _) => "is being copied to",
-        };
-        format!(
-            "volume \"{volume}\": the leg \"{}\" lacks {bytes} bytes and {what}",
-            leg.name
-        )
-    });
-    notes.collect()
 }
 
 /// What was refused, and what would let it in.

@@ -2,6 +2,7 @@
 //! step that fails or is the last of the process.
 
 mod keyrings;
+mod locked;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,0 +1,41 @@
+//! What an administrator is told of volumes that will not do as they are.
+
+use server::Config;
+use store::{MirrorStatus, Volume};
+
+/// A note of each leg of a mirror that has not all of it.
+pub(crate) fn notes_of_mirror((volume, mirror): &(String, MirrorStatus)) -> Vec<String> {
+    let legs = mirror.legs.iter().filter(|leg| leg.word() != "in-sync");
+    let notes = legs.map(|leg| {
+        let bytes = leg.missing_bytes;
+        let what = match (leg.is_out, mirror.resync_rate) {
+            (true, _) => "is out: see to its disk; it is copied to when it answers again",
+            (false, 0) => "waits: `resync_rate` is 0",
+            (false, _) => "is being copied to",
+        };
+        format!(
+            "volume \"{volume}\": the leg \"{}\" lacks {bytes} bytes and {what}",
+            leg.name
+        )
+    });
+    notes.collect()
+}
+
+/// Why the keys of volumes cannot be read that a document names, a line each.
+pub(crate) fn unread_keys(config: &Config) -> Vec<String> {
+    let volumes = config.volumes.iter();
+    let lines = volumes.filter_map(|spec| {
+        let why = spec.encryption.as_ref()?.key.as_ref().err()?;
+        Some(format!("volume \"{}\": {why}", spec.name))
+    });
+    lines.collect()
+}
+
+/// A note of a volume that is locked.
+pub(crate) fn note_of_locked(volume: &dyn Volume) -> String {
+    format!(
+        "volume \"{}\" is locked, and hosts are told that it is not ready: give it its key, or \
+         what it is made of, and reload",
+        volume.info().name
+    )
+}
