@@ -32,14 +32,15 @@ pub(crate) fn snapshot_schedules(
                 sink.add_with_line(&name.span, (&there, first, ""));
             }
         }
-        if !KEYS.iter().any(|key| section.has(key)) {
+        let counts = KEYS.map(|key| count(sink, &section, key));
+        if counts == [Some(0); 3] {
             let text = format!(
                 "{SNAPSHOT_SCHEDULE} makes nothing: set `hourly`, `daily` or `weekly` to how many \
                  are to stay"
             );
             sink.add(&section.span, text);
         }
-        let [hourly, daily, weekly] = KEYS.map(|key| count(sink, &section, key));
+        let [hourly, daily, weekly] = counts.map(Option::unwrap_or_default);
         schedules.push(SnapshotSchedule {
             name: name.map(|name| name.value.to_owned()).unwrap_or_default(),
             volumes: known_volumes(sink, &section, volumes),
@@ -51,20 +52,27 @@ pub(crate) fn snapshot_schedules(
     schedules
 }
 
-fn count(sink: &mut Sink, section: &Section, key: &str) -> u32 {
-    let Some(count) = section.number(sink, key, false) else {
-        return 0;
-    };
+/// How many are to stay, 0 where the file does not say; nothing of a mistake.
+fn count(sink: &mut Sink, section: &Section, key: &str) -> Option<u32> {
+    if !section.has(key) {
+        return Some(0);
+    }
+    let count = section.number(sink, key, false)?;
     if count.value > u64::from(SnapshotSchedule::COUNT_MAX) {
         let text = format!("`{key}` is {} at most", SnapshotSchedule::COUNT_MAX);
         sink.add(&count.span, text);
-        return 0;
+        return None;
     }
-    count.value as u32
+    Some(count.value as u32)
 }
 
-/// Volumes that are there; also those that others are made of, which have the snapshots of these.
+/// Volumes that can have snapshots; also those that others are made of, which have the snapshots
+/// of these.
 fn known_volumes(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<String> {
+    let possible = |name: &str| {
+        let spec = volumes.list.iter().find(|spec| spec.name == name)?;
+        Some(store::snapshot::expect_possible(spec))
+    };
     let mut all = Vec::new();
     let named = section.texts(sink, "volumes").unwrap_or_default();
     if named.is_empty() && section.has("volumes") {
@@ -78,6 +86,8 @@ fn known_volumes(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<S
             sink.add(&name.span, text);
         } else if all.iter().any(|known| known == name.value) {
             sink.add(&name.span, format!("{} is in the list already", name.value));
+        } else if let Some(Err(why)) = possible(name.value) {
+            sink.add(&name.span, why.to_string());
         } else {
             all.push(name.value.to_owned());
         }

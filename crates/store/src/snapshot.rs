@@ -28,7 +28,7 @@ use uuid::Uuid;
 use crate::locks::{Claim, HeldRange, Locks};
 use crate::lost::Lost;
 use crate::unreadable::RANGES_MAX;
-use crate::{Base, Range, Volume, spec};
+use crate::{Base, Range, Spec, Volume, spec};
 
 pub use error::SnapshotError;
 pub(crate) use exposed::{Exposed, expose};
@@ -82,6 +82,21 @@ pub fn check_name(name: &str) -> Result<(), SnapshotError> {
     match is_name {
         true => Ok(()),
         false => Err(SnapshotError::Name(name.to_owned())),
+    }
+}
+
+/// Whether a volume of this description can have snapshots, as far as that is known before it
+/// is opened.
+///
+/// # Errors
+/// Why not.
+pub fn expect_possible(spec: &Spec) -> Result<(), SnapshotError> {
+    let name = || spec.name.clone();
+    match spec.kind.name() {
+        _ if spec.encryption.is_some() => Err(SnapshotError::Encrypted(name())),
+        "file" if spec.read_only => Err(SnapshotError::ReadOnly(name())),
+        "file" => Ok(()),
+        kind => Err(SnapshotError::Kind(name(), kind)),
     }
 }
 
@@ -280,7 +295,11 @@ impl<'v> SnapshotVolume<'v> {
             Some(snapshots) => Ok(SnapshotVolume::of(volume, snapshots)),
             None => {
                 let info = volume.info();
-                Err(SnapshotError::Kind(info.name.clone(), info.kind))
+                let name = info.name.clone();
+                Err(match volume.encryption() {
+                    Some(_) => SnapshotError::Encrypted(name),
+                    None => SnapshotError::Kind(name, info.kind),
+                })
             }
         }
     }

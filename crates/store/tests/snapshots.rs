@@ -14,7 +14,7 @@ use common::*;
 use needs::needs;
 use reactor::Choice;
 use store::snapshot::{self, SnapshotError};
-use store::{Error, Io, Kind, Problem, Spec, Volume, open, open_over};
+use store::{EncryptionSettings, Error, Io, Kind, Problem, Spec, Volume, open, open_over};
 use testkit::Mounted;
 
 const SIZE: u64 = 4 << 20;
@@ -498,5 +498,17 @@ fn names_and_kinds_that_cannot_be_are_told() {
     }
     let refused = snapshot::create(slice::from_ref(&ram), "a-1_b.c", 0).unwrap_err();
     assert!(matches!(refused, SnapshotError::Kind(..)), "{refused}");
+    let mut encrypted = spec(store::Kind::RAM, SIZE, 512);
+    encrypted.encryption = Some(EncryptionSettings {
+        key: Err("it is elsewhere".to_owned()),
+        former: None,
+    });
+    let volume = open(&encrypted).unwrap();
+    for refused in [
+        snapshot::create(&[volume], "a", 0).unwrap_err(),
+        snapshot::expect_possible(&encrypted).unwrap_err(),
+    ] {
+        assert!(matches!(refused, SnapshotError::Encrypted(_)), "{refused}");
+    }
     assert!(snapshot::list(&*ram).unwrap().is_empty());
 }

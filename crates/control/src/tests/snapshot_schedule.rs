@@ -6,7 +6,9 @@ use super::*;
 
 fn schedule(text: &str) -> String {
     let sound = file(SIZE, "", ANY, LOCAL, "");
-    format!("{sound}[[snapshot_schedule]]\n{text}")
+    let sound = sound.replace("kind = \"ram\"", "kind = \"file\"\npath = \"a.img\"");
+    let other = "[[volume]]\nname = \"r\"\nkind = \"ram\"\nsize = \"1MiB\"\n";
+    format!("{other}{sound}[[snapshot_schedule]]\n{text}")
 }
 
 #[test]
@@ -26,10 +28,16 @@ fn a_schedule_says_of_which_volumes_and_how_many_stay() {
 #[test]
 fn mistake_in_a_schedule_is_told() {
     let named = "name = \"auto\"\nvolumes = [\"a\"]\n";
+    let nothing = format!("{named}daily = 0\nhourly = 0\n");
     let twice = format!("{named}daily = 1\n[[snapshot_schedule]]\n{named}daily = 1\n");
     for (text, part) in [
         ("volumes = [\"a\"]\ndaily = 1\n", "`name`"),
         ("name = \"auto\"\ndaily = 1\n", "`volumes`"),
+        (&nothing, "makes nothing: set `hourly`, `daily` or `weekly`"),
+        (
+            "name = \"x\"\nvolumes = [\"a\", \"r\"]\ndaily = 1\n",
+            "volume \"r\" is of the kind \"ram\", which has no snapshots",
+        ),
         (named, "makes nothing: set `hourly`, `daily` or `weekly`"),
         (
             "name = \"-\"\nvolumes = [\"a\"]\ndaily = 1\n",

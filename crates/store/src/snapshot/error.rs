@@ -22,6 +22,12 @@ pub enum SnapshotError {
         instead = instead(.1)
     )]
     Kind(String, &'static str),
+    /// What hosts write is encrypted on its way to what would be shared.
+    #[error(
+        "volume \"{0}\" is encrypted, and encrypted volumes have no snapshots: use those of what is \
+         below its file (LVM, ZFS, the array), and copy the file with its keys"
+    )]
+    Encrypted(String),
     /// One is there already.
     #[error("volume \"{0}\" has a snapshot \"{1}\" already: take another name, or remove that one")]
     Exists(String, String),
@@ -132,7 +138,7 @@ fn instead(kind: &str) -> &'static str {
             "use those of what is below it (LVM, ZFS, the array), or a `file` volume on XFS, \
              Btrfs or bcachefs"
         }
-        "slice" | "concat" | "stripe" | "delay" => {
+        "slice" | "concat" | "stripe" | "mirror" | "delay" => {
             "take one of all volumes that it is made of, at once"
         }
         "snapshot" => "it never changes",
