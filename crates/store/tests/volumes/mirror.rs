@@ -18,13 +18,16 @@ pub const SIZE: u64 = 1 << 20;
 pub const REGION: u64 = 64 << 10;
 pub const S: u64 = 1_000_000_000;
 
+/// Something that is done once.
+type Once = Box<dyn FnOnce() + Send>;
+
 /// Where the log of a mirror lies, which fails when it is told to.
 #[derive(Clone, Default)]
 pub struct Kept {
     pub bytes: Arc<Mutex<Option<Vec<u8>>>>,
     pub fails: Arc<AtomicBool>,
     /// Done once, while it is being written.
-    pub meanwhile: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    pub meanwhile: Arc<Mutex<Option<Once>>>,
 }
 
 impl Medium for Kept {
