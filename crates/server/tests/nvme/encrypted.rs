@@ -140,7 +140,7 @@ fn volume_that_is_made_of_a_locked_one_is_not_ready_either() {
         config
     };
     let running = server::start(config(by(1))).expect("starts");
-    let (_, mut io) = Host::at(running.addresses()[0]).pair();
+    let (_admin, mut io) = Host::at(running.addresses()[0]).pair();
     assert!(io.write(2, 3, 7).is_success());
     stop(running);
     let running = server::start(config(locked())).expect("others are served");
