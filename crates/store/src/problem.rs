@@ -298,14 +298,13 @@ pub enum Problem {
     NoPlaceForKeys,
     /// The keys of the volume cannot be used.
     #[error(
-        "the file {} with the volume's keys {why}: bring it back from a backup; without it what was \
-         written cannot be read",
+        "the file {} with the volume's keys {why}; without it what was written cannot be read",
         .path.display()
     )]
     Keys {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with it, and what to do.
         why: String,
     },
     /// There is data, and no keys.

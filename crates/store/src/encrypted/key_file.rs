@@ -10,12 +10,19 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crypt::{COPIES_BYTES, Copies, HEADER_BYTES, KeyHeader};
+use crypt::{COPIES_BYTES, Copies, HEADER_BYTES, HeaderProblem, KeyHeader};
 use rustix::fs::{Advice, fadvise};
 
 use crate::problem::Problem;
+use crate::regular::is_there;
 use crate::spec::{Spec, with_suffix};
 use crate::state::{self, keys_path};
+
+/// What comes after the path of the file with the keys while they are made.
+const NEW: &str = ".new";
+
+/// What helps where the keys are not what they should be.
+pub(super) const BRING_BACK: &str = "bring it back from a backup";
 
 /// Where the keys of a volume lie: a file, or what a test or the simulator has in its place.
 pub trait KeyMedium: Send + Sync {
@@ -46,7 +53,9 @@ pub(super) fn beside(spec: &Spec) -> Result<Option<Box<dyn KeyMedium>>, Problem>
 /// write over it.
 pub(crate) fn expect_none(spec: &Spec) -> Result<(), Problem> {
     match keys_path(spec) {
-        Some(path) if !spec.kind.is_memory() && path.exists() => Err(Problem::Encrypted(path)),
+        Some(path) if !spec.kind.is_memory() && (path.exists() || path.is_symlink()) => {
+            Err(Problem::Encrypted(path))
+        }
         _ => Ok(()),
     }
 }
@@ -58,16 +67,16 @@ struct KeysBeside {
 
 impl KeysBeside {
     fn temporary(&self) -> PathBuf {
-        with_suffix(&self.path, ".new")
+        with_suffix(&self.path, NEW)
     }
 }
 
 impl KeyMedium for KeysBeside {
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened?,
-        };
+        if !is_there(&self.path, BRING_BACK)? {
+            return Ok(None);
+        }
+        let file = File::open(&self.path)?;
         // What is on the disk, not what is still on the way there.
         fadvise(&file, 0, None, Advice::DontNeed)?;
         let mut bytes = Vec::new();
@@ -138,7 +147,12 @@ impl KeyFile {
         };
         let copies = Copies::parse(&bytes).map_err(|why| Problem::Keys {
             path: path(),
-            why: why.to_string(),
+            why: match why {
+                HeaderProblem::Version(_) => format!("{why}: start one that does"),
+                HeaderProblem::Damaged | HeaderProblem::Impossible => {
+                    format!("{why}: {BRING_BACK}")
+                }
+            },
         })?;
         if mends && !copies.are_alike {
             let written = write_both(&**medium, &copies.header);

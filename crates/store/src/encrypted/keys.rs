@@ -7,7 +7,7 @@ use std::time::Duration;
 use crypt::{DATA_KEY_BYTES, DataKey, DerivedKey, HeaderTerms, KeyHeader, WrappingKey, Xts};
 use reactor::must_fill_random;
 
-use super::key_file::{KeyFile, KeyMedium};
+use super::key_file::{BRING_BACK, KeyFile, KeyMedium};
 use crate::encryption_settings::EncryptionSettings;
 use crate::locks::{Claim, Locks};
 use crate::problem::Problem;
@@ -51,7 +51,10 @@ pub enum EraseError {
     Busy,
     /// The keys could not be written. The volume is locked: the old data key is gone, or
     /// still there.
-    #[error("the keys could not be overwritten, and the volume is locked: {0}")]
+    #[error(
+        "the keys could not be overwritten, and the volume is locked: {0}; see to the disk that they \
+         lie on, and reload the configuration"
+    )]
     Unwritten(io::Error),
 }
 
@@ -241,7 +244,7 @@ impl VolumeTerms {
             let uuid = uuid::Uuid::from_bytes(volume);
             return Err(other(format!(
                 "belongs to the volume with UUID {uuid}, this one has {}: if it is that volume, \
-                 set uuid = \"{uuid}\"; else",
+                 set uuid = \"{uuid}\"; else {BRING_BACK}",
                 uuid::Uuid::from_bytes(self.uuid)
             )));
         }
@@ -249,7 +252,7 @@ impl VolumeTerms {
             true => Ok(()),
             false => Err(other(format!(
                 "is of a volume with blocks of {block_bytes} bytes, and this one has blocks of {}: \
-                 set block_bytes to {block_bytes}; else",
+                 set block_bytes to {block_bytes}; else {BRING_BACK}",
                 self.block_bytes
             ))),
         }

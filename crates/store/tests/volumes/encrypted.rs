@@ -245,6 +245,21 @@ fn keys_that_do_not_belong_there_are_refused_and_never_replaced() {
     let told = refused(at, Some(by(1)));
     assert!(told.contains("does not exist: bring it back"), "{told}");
     assert!(!path.exists());
+    // What they lie in is not mounted.
+    std::os::unix::fs::symlink("none", &path).unwrap();
+    let told = refused(at, Some(by(1)));
+    assert!(told.contains("a symbolic link to what does not"), "{told}");
+    let told = refused(at, None);
+    assert!(told.contains("it is encrypted, with keys in"), "{told}");
+    fs::remove_file(&path).unwrap();
+    let mut later = keys.clone();
+    later[8] = 2;
+    let sum = crc32c(&later[..4092]).to_le_bytes();
+    later[4092..4096].copy_from_slice(&sum);
+    fs::write(&path, &later).unwrap();
+    let told = refused(at, Some(by(1)));
+    assert!(told.contains("is of version 2, which"), "{told}");
+    assert!(told.contains("start one that does"), "{told}");
     // Those of another volume.
     let other = tempfile::tempdir().unwrap();
     drop(open_in(other.path(), by(1)).unwrap());
@@ -255,6 +270,12 @@ fn keys_that_do_not_belong_there_are_refused_and_never_replaced() {
     let volume = open_in(at, by(1)).unwrap();
     let found = read(&*volume, &mut Fake::default(), 0, 512).unwrap();
     assert!(found == pattern(512));
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let given = buffer(bytes.len());
+    mem::copy_in(given, bytes);
+    mem::crc32c(given, 0)
 }
 
 fn mode_of(path: &Path) -> u32 {
