@@ -1,8 +1,9 @@
 //! Snapshots that are made by themselves, and go by themselves.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use store::Volume;
@@ -62,19 +63,12 @@ impl SnapshotSchedule {
         format!("{}-{}", self.name, stamp(at_s))
     }
 
-    /// Whether a snapshot is one of its own.
-    fn is_own(&self, name: &str) -> bool {
-        let stamp = name
-            .strip_prefix(&*self.name)
-            .and_then(|rest| rest.strip_prefix('-'));
-        stamp.is_some_and(|stamp| {
-            let is_like = |(at, c): (usize, char)| match at {
-                8 => c == 'T',
-                15 => c == 'Z',
-                _ => c.is_ascii_digit(),
-            };
-            stamp.len() == 16 && stamp.chars().enumerate().all(is_like)
-        })
+    /// When a snapshot of that name was made, seconds since 1970; `None` where it is not one of
+    /// its own.
+    fn made_s(&self, name: &str) -> Option<u64> {
+        let stamp = name.strip_prefix(&*self.name)?.strip_prefix('-')?;
+        let at_s = time_of(stamp)?;
+        (self.snapshot_name(at_s) == name).then_some(at_s)
     }
 }
 
@@ -94,62 +88,163 @@ fn stamp(at_s: u64) -> String {
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
+/// The time of a stamp; any time of a text that is none.
+fn time_of(stamp: &str) -> Option<u64> {
+    let number = |digits: Range<usize>| stamp.get(digits)?.parse::<u64>().ok();
+    let (year, month, day) = (number(0..4)?, number(4..6)?, number(6..8)?);
+    let (hour, minute, second) = (number(9..11)?, number(11..13)?, number(13..15)?);
+    let (year, month) = match month > 2 {
+        true => (year, month - 3),
+        false => (year.checked_sub(1)?, month + 9),
+    };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day;
+    let day = days.checked_sub(719_469)?;
+    Some(day * DAY_S + hour * HOUR_S + minute * 60 + second)
+}
+
 /// Makes what is due, for as long as the target is there.
 pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
     let shared = Arc::downgrade(shared);
-    let thread = thread::Builder::new().name("weft-snapshots".into());
+    let thread = thread::Builder::new().name("weft-schedules".into());
     thread.spawn(move || keep_making(&shared)).map(drop)
 }
 
 fn keep_making(shared: &Weak<Shared>) {
-    let mut told = HashMap::new();
+    let mut looks: HashMap<String, Look> = HashMap::new();
     while let Some(shared) = shared.upgrade() {
         if shared.engine.is_stopping() {
             break;
         }
         let schedules = shared.state().snapshot_schedules.clone();
-        for schedule in &schedules {
-            let made = make_due(&shared, schedule, SystemTime::now());
-            tell(schedule, made, &mut told);
+        looks.retain(|name, _| schedules.iter().any(|schedule| schedule.name == *name));
+        for schedule in schedules {
+            let look = looks.entry(schedule.name.clone()).or_default();
+            look.go_on(schedule, &shared);
         }
         drop(shared);
         thread::park_timeout(LOOK_EVERY);
     }
 }
 
-/// Tells why there is no snapshot, once until there is one or the reason is another.
-fn tell(schedule: &SnapshotSchedule, made: Result<(), String>, told: &mut HashMap<String, String>) {
-    match made {
-        Ok(()) => drop(told.remove(&schedule.name)),
-        Err(why) if told.get(&schedule.name) == Some(&why) => {}
-        Err(why) => {
-            tracing::error!(
-                event = "snapshot-failed",
-                schedule = schedule.name,
-                "no snapshot by its schedule: {why}"
-            );
-            told.insert(schedule.name.clone(), why);
+/// A look whether a snapshot of a schedule is due. Each has a thread, so that a disk that hangs
+/// holds up no other schedule.
+#[derive(Default)]
+struct Look {
+    thread: Option<JoinHandle<BTreeSet<String>>>,
+    /// What was undone at the end of the one before.
+    undone: BTreeSet<String>,
+}
+
+impl Look {
+    /// Looks again if the last look has ended.
+    fn go_on(&mut self, schedule: SnapshotSchedule, shared: &Shared) {
+        if self.thread.as_ref().is_some_and(|last| !last.is_finished()) {
+            return;
+        }
+        if let Some(Ok(undone)) = self.thread.take().map(JoinHandle::join) {
+            self.undone = undone;
+        }
+        let volumes = schedule.volumes.iter().map(|name| {
+            let found = shared.state().volume(name).cloned();
+            found.ok_or_else(|| format!("volume \"{name}\" is not served"))
+        });
+        let volumes: Result<Vec<Arc<dyn Volume>>, String> = volumes.collect();
+        let told = self.undone.clone();
+        let thread = thread::Builder::new().name("weft-snapshots".into());
+        let thread = thread.spawn(move || {
+            let undone = match volumes {
+                Ok(volumes) => see_to(&schedule, &volumes, SystemTime::now()),
+                Err(why) => vec![Undone::none_made(why)],
+            };
+            tell(&schedule, undone, &told)
+        });
+        match thread {
+            Ok(thread) => self.thread = Some(thread),
+            Err(error) => tracing::error!(%error, "no thread looks for snapshots that are due"),
         }
     }
 }
 
+/// What of a schedule could not be done. The same is told once.
+#[derive(Debug, PartialEq, Eq)]
+struct Undone {
+    what: String,
+    why: String,
+}
+
+impl Undone {
+    fn none_made(why: String) -> Undone {
+        let what = "no snapshot is made by its schedule".to_owned();
+        Undone { what, why }
+    }
+}
+
+/// Tells what is undone that was not undone before; all that is.
+fn tell(
+    schedule: &SnapshotSchedule,
+    undone: Vec<Undone>,
+    told: &BTreeSet<String>,
+) -> BTreeSet<String> {
+    for Undone { what, why } in undone.iter().filter(|one| !told.contains(&one.what)) {
+        tracing::error!(
+            event = "snapshot-failed",
+            schedule = schedule.name,
+            "{what}: {why}"
+        );
+    }
+    undone.into_iter().map(|one| one.what).collect()
+}
+
 /// Makes a snapshot of all volumes of a schedule if it is time, and takes away those that have
 /// had theirs.
-fn make_due(shared: &Shared, schedule: &SnapshotSchedule, now: SystemTime) -> Result<(), String> {
-    let volumes = schedule.volumes.iter().map(|name| {
-        let found = shared.state().volume(name).cloned();
-        found.ok_or_else(|| format!("there is no volume \"{name}\""))
-    });
-    let volumes: Vec<Arc<dyn Volume>> = volumes.collect::<Result<_, _>>()?;
-    let told = |error: SnapshotError| error.to_string();
+fn see_to(
+    schedule: &SnapshotSchedule,
+    volumes: &[Arc<dyn Volume>],
+    now: SystemTime,
+) -> Vec<Undone> {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut last_s = None;
-    for volume in &volumes {
-        last_s = last_s.max(own(schedule, &**volume)?.last().copied());
+    let mut undone = Vec::new();
+    if let Err(why) = make_due(schedule, volumes, now) {
+        undone.push(Undone::none_made(why.to_string()));
     }
+    for volume in volumes {
+        let of = &volume.info().name;
+        let Ok(made) = made_by(schedule, &**volume, now.as_secs()) else {
+            continue;
+        };
+        for at_s in made.difference(&schedule.stay(&made)) {
+            let name = schedule.snapshot_name(*at_s);
+            match snapshot::remove(&**volume, &name) {
+                Ok(()) => tracing::info!(
+                    event = "snapshot",
+                    by = "schedule",
+                    "snapshot {name} of {of} is removed"
+                ),
+                Err(why) => undone.push(Undone {
+                    what: format!("snapshot {name} of {of} stays"),
+                    why: why.to_string(),
+                }),
+            }
+        }
+    }
+    undone
+}
+
+fn make_due(
+    schedule: &SnapshotSchedule,
+    volumes: &[Arc<dyn Volume>],
+    now: Duration,
+) -> Result<(), SnapshotError> {
+    let last = |volume: &Arc<dyn Volume>| {
+        let made = made_by(schedule, &**volume, now.as_secs())?;
+        Ok(made.last().copied())
+    };
+    let last_s: Vec<Option<u64>> = volumes.iter().map(last).collect::<Result<_, _>>()?;
+    // That of the volume which has had none for the longest.
+    let last_s = last_s.into_iter().min().flatten();
     if schedule.is_due(last_s, now.as_secs()) {
         let name = schedule.snapshot_name(now.as_secs());
-        snapshot::create(&volumes, &name, now.as_millis() as u64).map_err(told)?;
+        snapshot::create(volumes, &name, now.as_millis() as u64)?;
         let of = schedule.volumes.join(", ");
         tracing::info!(
             event = "snapshot",
@@ -157,36 +252,29 @@ fn make_due(shared: &Shared, schedule: &SnapshotSchedule, now: SystemTime) -> Re
             "snapshot {name} of {of} is made"
         );
     }
-    for volume in &volumes {
-        let taken = own(schedule, &**volume)?;
-        let stay = schedule.stay(&taken);
-        for at_s in taken.difference(&stay) {
-            let name = schedule.snapshot_name(*at_s);
-            snapshot::remove(&**volume, &name).map_err(told)?;
-            let of = &volume.info().name;
-            tracing::info!(
-                event = "snapshot",
-                by = "schedule",
-                "snapshot {name} of {of} is removed"
-            );
-        }
-    }
     Ok(())
 }
 
-/// When the snapshots of a volume were made that are a schedule's, seconds since 1970. One
-/// that was renamed is so no more, and stays.
-fn own(schedule: &SnapshotSchedule, volume: &dyn Volume) -> Result<BTreeSet<u64>, String> {
-    let all = snapshot::list(volume).map_err(|error| error.to_string())?;
-    let own = all.iter().filter(|one| {
-        let at_s = one.taken_unix_ms / 1000;
-        schedule.is_own(&one.name) && one.name == schedule.snapshot_name(at_s)
-    });
-    Ok(own.map(|one| one.taken_unix_ms / 1000).collect())
+/// When the snapshots of a volume were made that are a schedule's, seconds since 1970. Those of a
+/// time to come, when the clock was wrong, count for nothing and stay.
+fn made_by(
+    schedule: &SnapshotSchedule,
+    volume: &dyn Volume,
+    now_s: u64,
+) -> Result<BTreeSet<u64>, SnapshotError> {
+    let names = snapshot::names(volume)?.into_iter();
+    let made = names.filter_map(|name| schedule.made_s(&name));
+    Ok(made.filter(|at_s| *at_s <= now_s).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use needs::needs;
+    use store::{Kind, Spec};
+    use testkit::Mounted;
+
     use super::*;
 
     fn schedule(hourly: u32, daily: u32, weekly: u32) -> SnapshotSchedule {
@@ -212,15 +300,22 @@ mod tests {
         }
         let db = schedule(1, 0, 0);
         assert_eq!(db.snapshot_name(0), "db-19700101T000000Z");
-        assert!(db.is_own("db-19700101T000000Z"));
+        for at_s in (0..200 * 366).map(|day| day * DAY_S + day % DAY_S) {
+            assert_eq!(db.made_s(&db.snapshot_name(at_s)), Some(at_s));
+        }
         for other in [
             "db",
             "db-1",
             "db-x-19700101T000000Z",
             "d-19700101T000000Z",
             "db-19700101000000ZZ",
+            "db-19701301T000000Z",
+            "db-20250229T000000Z",
+            "db-00000101T000000Z",
+            "db-+9700101T000000Z",
+            "db-1970010\u{e9}T00000Z",
         ] {
-            assert!(!db.is_own(other), "{other}");
+            assert_eq!(db.made_s(other), None, "{other}");
         }
     }
 
@@ -257,5 +352,111 @@ mod tests {
         // Of seven days the first, of which today's is among the hours; of four weeks likewise.
         assert_eq!(taken.len(), 24 + 6 + 3);
         assert!(last - taken.first().expect("some") < 4 * WEEK_S);
+    }
+
+    /// Two volumes on a file system that can share blocks.
+    struct Volumes {
+        place: PathBuf,
+        all: Vec<Arc<dyn Volume>>,
+        // Last: files on it are closed first.
+        _mounted: Mounted,
+        _folder: tempfile::TempDir,
+    }
+
+    /// A Monday.
+    const BEGIN_S: u64 = 1_767_600_000;
+
+    impl Volumes {
+        fn new() -> Volumes {
+            let folder = tempfile::tempdir().unwrap();
+            let mounted = Mounted::made_by("mkfs.xfs", folder.path());
+            let place = mounted.path().to_owned();
+            let all = ["a", "b"].map(|name| {
+                let kind = Kind::file(place.join(name));
+                store::open(&Spec::new(name, kind, 1 << 20, 512)).unwrap()
+            });
+            Volumes {
+                place,
+                all: all.into(),
+                _mounted: mounted,
+                _folder: folder,
+            }
+        }
+
+        /// What of a schedule is undone so many hours after the begin.
+        fn see_to(&self, schedule: &SnapshotSchedule, hour: u64) -> Vec<String> {
+            let at = UNIX_EPOCH + Duration::from_secs(BEGIN_S + hour * HOUR_S);
+            let undone = see_to(schedule, &self.all, at).into_iter();
+            undone.map(|undone| undone.what).collect()
+        }
+
+        /// The hours after the begin of which there are snapshots.
+        fn hours(&self, volume: usize) -> Vec<u64> {
+            let mut names = snapshot::names(&*self.all[volume]).unwrap();
+            names.sort();
+            let times = names.iter().map(|name| {
+                let made_s = schedule(1, 0, 0).made_s(name).unwrap();
+                (made_s - BEGIN_S) / HOUR_S
+            });
+            times.collect()
+        }
+    }
+
+    #[needs(loop_device, mount, program("mkfs.xfs"))]
+    #[test]
+    fn snapshots_come_and_go_with_the_hours() {
+        let (volumes, db) = (Volumes::new(), schedule(3, 0, 0));
+        for hour in [0, 1, 2, 3, 3, 7, 7] {
+            assert_eq!(volumes.see_to(&db, hour), [""; 0]);
+        }
+        assert_eq!([volumes.hours(0), volumes.hours(1)], [[2, 3, 7]; 2]);
+        // A volume that has none has one at once.
+        for name in snapshot::names(&*volumes.all[1]).unwrap() {
+            snapshot::remove(&*volumes.all[1], &name).unwrap();
+        }
+        assert_eq!(volumes.see_to(&db, 8), [""; 0]);
+        assert_eq!(volumes.hours(1), [8]);
+    }
+
+    #[needs(loop_device, mount, program("mkfs.xfs"))]
+    #[test]
+    fn clock_that_was_wrong_for_a_while_ends_no_schedule() {
+        let (volumes, db) = (Volumes::new(), schedule(2, 0, 0));
+        for hour in [10, 11, 90_000, 12, 13, 0, 1, 14] {
+            assert_eq!(volumes.see_to(&db, hour), [""; 0]);
+        }
+        assert_eq!(volumes.hours(0), [13, 14, 90_000]);
+    }
+
+    #[needs(loop_device, mount, program("mkfs.xfs"))]
+    #[test]
+    fn snapshot_that_is_served_stays_alone() {
+        let (volumes, db) = (Volumes::new(), schedule(1, 0, 0));
+        volumes.see_to(&db, 0);
+        let name = db.snapshot_name(BEGIN_S);
+        let path = volumes.place.join("a.snapshots").join(&name);
+        let shown = Spec::new("shown", Kind::snapshot(path), 0, 512);
+        let shown = store::open(&shown).unwrap();
+        for hour in 1..4 {
+            let undone = volumes.see_to(&db, hour);
+            assert_eq!(undone, [format!("snapshot {name} of a stays")]);
+        }
+        assert_eq!(volumes.hours(0), [0, 3]);
+        assert_eq!(volumes.hours(1), [3]);
+        drop(shown);
+    }
+
+    #[test]
+    fn snapshot_that_cannot_be_made_is_told_once() {
+        let ram = Spec::new("r", Kind::RAM, 1 << 20, 512);
+        let volumes = [store::open(&ram).unwrap()];
+        let (db, mut told) = (schedule(1, 0, 0), BTreeSet::new());
+        for at_s in [BEGIN_S, BEGIN_S + 20] {
+            let undone = see_to(&db, &volumes, UNIX_EPOCH + Duration::from_secs(at_s));
+            assert_eq!(undone[0].what, "no snapshot is made by its schedule");
+            assert!(undone[0].why.contains("has no snapshots"), "{undone:?}");
+            told = tell(&db, undone, &told);
+            assert_eq!(told.len(), 1);
+        }
     }
 }

@@ -143,6 +143,17 @@ pub fn list(volume: &dyn Volume) -> Result<Vec<Snapshot>, SnapshotError> {
     Ok(all)
 }
 
+/// The names of the snapshots of a volume, of which nothing else is looked at. Blocks.
+///
+/// # Errors
+/// They cannot be listed.
+pub fn names(volume: &dyn Volume) -> Result<Vec<String>, SnapshotError> {
+    match volume.snapshots() {
+        Some(snapshots) => SnapshotVolume::of(volume, snapshots).names(),
+        None => Ok(Vec::new()),
+    }
+}
+
 /// Removes a snapshot. Blocks.
 ///
 /// # Errors
