@@ -249,7 +249,9 @@ impl Volume for Encrypted {
                 Progress::Done(result) => task.after(result),
             }
         };
-        self.go_on(task, next, files, token)
+        // What is begun anew below finds its bits of the token at 0.
+        let bits = self.base.leg_bits;
+        self.go_on(task, next, files, token >> bits << bits)
     }
 
     fn has_upkeep(&self) -> bool {

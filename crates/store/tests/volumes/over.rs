@@ -389,6 +389,22 @@ proptest! {
     }
 }
 
+/// The second step is begun where the last completion of the first came from any leg.
+#[test]
+fn encrypted_stripe_does_what_takes_two_steps() {
+    let opened = Encrypted(Box::new(Stripe(files_of(4, 4096), 512))).open();
+    let mut model = Model {
+        bytes: vec![0; 16 << 10],
+        marked: vec![false; 32],
+    };
+    for act in [Act::Write, Act::OrWrite, Act::CompareAndWrite, Act::OrWrite] {
+        for offset in (0..8).map(|block| block * BLOCK) {
+            let asked = (act, offset, 8 * BLOCK, 200 + act as u8);
+            do_and_check(&*opened.volume, &mut Fake::default(), &mut model, asked);
+        }
+    }
+}
+
 fn files_of(count: usize, bytes: u64) -> Vec<Stack> {
     vec![File(bytes); count]
 }
