@@ -251,9 +251,11 @@ pub fn rollback(volumes: &[Arc<dyn Volume>], name: &str) -> Result<(), SnapshotE
     for (at, part) in parts.iter().enumerate() {
         if let Err(error) = part.medium().set_pending(Some(name)) {
             // None has begun.
-            for begun in &parts[..=at] {
-                let _ = begun.medium().set_pending(None);
-            }
+            let undone = parts[..=at].iter().map(|begun| {
+                let undone = begun.medium().set_pending(None);
+                undone.map_err(|error| begun.half_rolled_back(name, error))
+            });
+            undone.fold(Ok(()), Result::and)?;
             return Err(part.system("begin a rollback")(error));
         }
     }
@@ -482,22 +484,18 @@ impl<'v> SnapshotVolume<'v> {
             self.base.state().leave_mirror()?;
             self.medium().set_pending(None)
         });
-        match restored {
-            Ok(()) => {
-                self.snapshots.lost.forget();
-                Ok(())
-            }
-            Err(error) => {
-                let lost = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                self.snapshots.lost.keep(lost);
-                kept.unreadable.add(all.offset, all.len);
-                Err(SnapshotError::HalfRolledBack(
-                    self.name(),
-                    name.to_owned(),
-                    error,
-                ))
-            }
-        }
+        restored.map_err(|error| self.half_rolled_back(name, error))?;
+        self.snapshots.lost.forget();
+        Ok(())
+    }
+
+    /// What the volume holds now, or after the next start, is not certain: nothing of it is
+    /// readable, and nothing more is said to be durable.
+    fn half_rolled_back(&self, name: &str, error: io::Error) -> SnapshotError {
+        let lost = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        self.snapshots.lost.keep(lost);
+        self.base.kept().unreadable.add(0, self.base.size_bytes());
+        SnapshotError::HalfRolledBack(self.name(), name.to_owned(), error)
     }
 }
 
