@@ -2,6 +2,7 @@
 //! sizes, backups, encryption.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
@@ -400,4 +401,34 @@ fn copying_that_is_paused_or_not_wanted_any_more_ends_soon() {
         mirror.set_resync_rate(1000);
     }
     assert_eq!(words(&*volume), ["in-sync", "behind"]);
+}
+
+/// The disk of the log is full while a leg fails and answers again.
+#[test]
+fn mirror_whose_log_could_not_be_written_is_opened_with_what_it_had() {
+    let room = Room::new(2);
+    let mut files = Fake::default();
+    let volume = room.open();
+    write(&*volume, &mut files, 0, &[1; 4096], false).unwrap();
+    room.log.fails.store(true, Ordering::Relaxed);
+    for now in [S, 30 * S, 60 * S] {
+        files.faults.extend([Fault::Errno(libc::EIO), Fault::None]);
+        let told = write(&*volume, &mut files, 0, &[2; 4096], false);
+        assert_eq!(told, Err(Error::WriteFailed(Errno::NOSPC)));
+        files.faults.clear();
+        settle(&*volume, &mut files, now);
+    }
+    drop(volume);
+    room.log.fails.store(false, Ordering::Relaxed);
+    let volume = room.open();
+    assert_eq!(words(&*volume), ["behind", "in-sync"]);
+    settle(&*volume, &mut files, S);
+    assert_eq!(words(&*volume), ["in-sync", "in-sync"]);
+    drop(volume);
+    // It can be read where it cannot be written.
+    room.log.fails.store(true, Ordering::Relaxed);
+    let volume = room.open();
+    read(&*volume, &mut files, 0, 4096).unwrap();
+    let told = write(&*volume, &mut files, 0, &[2; 4096], false);
+    assert_eq!(told, Err(Error::WriteFailed(Errno::NOSPC)));
 }

@@ -59,6 +59,8 @@ pub(super) struct LogState {
     saved: u64,
     failed: Option<(u64, Errno)>,
     of_legs: u64,
+    /// The generation that the medium has.
+    saved_generation: u64,
     is_saving: bool,
     /// How often it was another record.
     replaced: u64,
@@ -122,6 +124,7 @@ impl Log {
             is_whole: AtomicBool::new(false),
             legs: RwLock::new(legs),
             state: Mutex::new(LogState {
+                saved_generation: record.generation,
                 sure: Regions::none(count),
                 writing: vec![0; count],
                 recent: Regions::none(count),
@@ -435,9 +438,13 @@ impl Log {
         let changed = change(&state.record);
         if let Ok(record) = changed {
             state.replace(record);
-            *self.legs.write().unwrap_or_else(PoisonError::into_inner) = legs;
+            let mut all = self.legs.write().unwrap_or_else(PoisonError::into_inner);
+            let old = std::mem::replace(&mut *all, legs);
+            drop(all);
             self.note_whole(&state);
             self.save(state);
+            // It may close a volume.
+            drop(old);
             return Ok(());
         }
         state.wanted += 1;
@@ -464,9 +471,10 @@ impl Log {
             let _one = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
             let mut state = self.state();
             state.record.generation += 1;
-            let bytes = state.record.bytes();
+            let (bytes, generation) = (state.record.bytes(), state.record.generation);
             drop(state);
             medium.save(&bytes)?;
+            self.state().saved_generation = generation;
         }
         self.keep()
     }
@@ -539,17 +547,26 @@ impl Log {
         made: impl FnOnce(&MirrorRecord) -> Result<(MirrorRecord, Arc<Legs>), E>,
     ) -> Result<(), E> {
         let _one = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        let (change, (mut record, legs)) = {
+        let (change, (mut record, legs), is_told) = {
             let mut state = self.state();
             let dirty = state.record.dirty.clone();
             state.sure.keep(&dirty);
-            (state.wanted, made(&state.record)?)
+            let (record, legs) = made(&state.record)?;
+            // Legs are ahead of the medium by one generation at most, also where it has failed.
+            let is_told = record.generation <= state.saved_generation + 1;
+            (state.wanted, (record, legs), is_told)
         };
         let Some(LogMedium { medium, .. }) = &self.medium else {
             return Ok(());
         };
-        tell_legs(&mut record, &legs);
-        let saved = medium.save(&record.bytes());
+        let first = match is_told {
+            true => Ok(()),
+            false => medium.save(&record.bytes()),
+        };
+        let saved = first.and_then(|()| {
+            tell_legs(&mut record, &legs);
+            medium.save(&record.bytes())
+        });
         let mut state = self.state();
         for told in &record.legs {
             let mut legs = state.record.legs.iter_mut();
@@ -560,6 +577,7 @@ impl Log {
         match &saved {
             Ok(()) => {
                 state.saved = state.saved.max(change);
+                state.saved_generation = record.generation;
                 state.sure = match state.sure.count() == record.dirty.count() {
                     true => record.dirty,
                     false => Regions::none(state.sure.count()),

@@ -97,9 +97,10 @@ fn open_on(
     let outlasts = below.iter().all(|leg| leg.base().outlasts_process);
     let base = Base::over(shape.info, size_bytes, bits.total, outlasts);
     let is_instant = medium.as_ref().is_some_and(|medium| medium.is_instant);
+    let is_changed = loaded.as_ref() != Some(&record);
     let log = Log::new(&spec.name, record, Arc::new(Legs { all, bits }), medium);
     if !spec.read_only {
-        log.renew().map_err(|source| Problem::System {
+        renew(&log, is_changed).map_err(|source| Problem::System {
             action: "write the log of the mirror",
             path: spec.mirror_log(),
             source,
@@ -124,6 +125,19 @@ fn open_on(
         patience: if is_instant { Duration::ZERO } else { PATIENCE },
         changing: Mutex::default(),
     })
+}
+
+/// Begins a generation. Where nothing else has changed a log that cannot be written now is that
+/// of a mirror that can be read.
+fn renew(log: &Arc<Log>, is_changed: bool) -> std::io::Result<()> {
+    let renewed = log.renew();
+    match &renewed {
+        Err(error) if !is_changed => {
+            warn!(%error, "the log of a mirror cannot be written: its writes fail until it can be");
+            Ok(())
+        }
+        _ => renewed,
+    }
 }
 
 /// One of its legs, which is nothing else meanwhile.
