@@ -111,7 +111,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "web_console",
         ],
     ),
-    ("import", &["iscsi", "nvmf", "server", "store"]),
+    ("import", &["auth", "iscsi", "nvmf", "server", "store"]),
     (
         "client",
         &[

@@ -480,7 +480,10 @@ pub fn files(spec: &Spec) -> Vec<PathBuf> {
     let (new, lock) = (with_suffix(&path, NEW), with_suffix(&path, LOCK));
     let keys = spec.encryption.as_ref().and_then(|_| keys_path(spec));
     let mut files = vec![path, new, lock];
-    files.extend(keys.into_iter().flat_map(|keys| [with_suffix(&keys, NEW), keys]));
+    files.extend(
+        keys.into_iter()
+            .flat_map(|keys| [with_suffix(&keys, NEW), keys]),
+    );
     files.extend(spec.mirror_log());
     files
 }

@@ -65,7 +65,9 @@ impl SeedRun {
             let first = world.disk.content(files[0]);
             for file in &files[1..] {
                 let other = world.disk.content(*file);
-                if let Some(at) = (0..first.len()).find(|at| first[*at] != other[*at] && !is_marked(at)) {
+                if let Some(at) =
+                    (0..first.len()).find(|at| first[*at] != other[*at] && !is_marked(at))
+                {
                     let text = format!("legs of volume {volume} differ at byte {at}");
                     return Err(Violation(text));
                 }
@@ -76,7 +78,10 @@ impl SeedRun {
 
     /// Bytes of a volume that are marked as unreadable.
     fn unreadable(&self, number: usize) -> Vec<std::ops::Range<usize>> {
-        let volumes = self.target.iter().flat_map(|target| target.shared.volumes());
+        let volumes = self
+            .target
+            .iter()
+            .flat_map(|target| target.shared.volumes());
         let name = volume_name(number);
         let own = volumes.filter(|volume| volume.info().name == name);
         let marks = own.flat_map(|volume| volume.unreadable(0, u64::MAX, usize::MAX));

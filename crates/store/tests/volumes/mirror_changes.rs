@@ -175,7 +175,7 @@ fn with_unlike_ends(room: &mut Room) -> Arc<dyn Volume> {
 }
 
 #[test]
-fn what_a_mirror_grows_by_within_a_region_is_what_its_first_leg_holds() {
+fn mirror_that_grows_within_a_region_holds_there_what_its_first_leg_holds() {
     let mut room = Room::new(2);
     let volume = with_unlike_ends(&mut room);
     let mut files = Fake::default();
@@ -203,7 +203,7 @@ fn leg_that_is_out_while_the_mirror_grows_lacks_all_of_its_last_region() {
 }
 
 #[test]
-fn what_was_copied_before_a_mirror_grew_is_not_what_it_grew_by() {
+fn copy_that_began_before_a_mirror_grew_is_none_of_what_it_grew_by() {
     let mut room = Room::new(2);
     let volume = with_unlike_ends(&mut room);
     let mut files = Fake::default();

@@ -73,7 +73,7 @@ iops = 1000
 
 [[snapshot_schedule]]
 name = "auto"
-volumes = ["disk1"]
+volumes = ["disk0"]
 weekly = 1
 
 [[listener]]

@@ -220,7 +220,7 @@ fn clone_is_added_to_the_configuration_and_served_after_a_restart() {
     let elsewhere = elsewhere.to_str().expect("UTF-8");
     // The name is another volume's.
     let told = disks.refusal(&["clone", "s", "a", "b", "--path", elsewhere], 2);
-    assert!(told.contains("there already"), "{told}");
+    assert!(told.contains("a volume \"b\" already"), "{told}");
     assert!(!disks.path("elsewhere").exists(), "it is taken back");
     disks.answer(&["rm", "s", "a"]);
     end_in_order(serving);
