@@ -701,6 +701,8 @@ impl<S: Protocols> Shard<S> {
             self.stopping = Some(Stopping::Closing);
             self.close_listeners(driver, |_| true);
             self.for_each(driver, |c, d| c.dismiss(d));
+            let now = driver.now();
+            self.see_to_volumes(driver, now);
         }
     }
 

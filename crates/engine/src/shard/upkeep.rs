@@ -21,6 +21,8 @@ struct Upkeep {
     volume: Arc<dyn Volume>,
     /// Taken while it is being looked at.
     task: Option<Task>,
+    /// It is served no more.
+    ends: bool,
 }
 
 impl<S: Protocols> Shard<S> {
@@ -41,9 +43,12 @@ impl<S: Protocols> Shard<S> {
 
     /// Has volumes do what they do by themselves; whether any does something.
     pub(super) fn see_to_volumes<D: Driver>(&mut self, driver: &mut D, now: Nanos) -> bool {
-        let volumes = self.with_upkeep();
-        let does = !volumes.is_empty();
-        if does && self.stopping.is_none() {
+        let volumes = match self.stopping {
+            None => self.with_upkeep(),
+            Some(_) => Vec::new(),
+        };
+        let does = !volumes.is_empty() || !self.upkeeps.is_empty();
+        if does {
             self.in_background(|shard| shard.upkeeps.look(driver, volumes, now));
         }
         does
@@ -56,10 +61,9 @@ impl<S: Protocols> Shard<S> {
         of: (u32, u8),
         result: io::Result<u32>,
     ) {
-        let ends = self.stopping.is_some();
         self.in_background(|shard| {
             let shared = shard.shared.clone();
-            shard.upkeeps.resume(driver, of, result, (&shared, ends));
+            shard.upkeeps.resume(driver, of, result, &shared);
         });
     }
 }
@@ -74,13 +78,23 @@ impl Upkeeps {
         self.0.iter().all(Option::is_none)
     }
 
-    /// Has each of these that is at nothing do what there is to do now.
+    /// Has each of these that is at nothing do what there is to do now. What others do, which
+    /// are served no more, ends.
     pub(crate) fn look<D: Driver>(
         &mut self,
         driver: &mut D,
         volumes: Vec<Arc<dyn Volume>>,
         now: Nanos,
     ) {
+        for (at, upkeep) in self.0.iter_mut().enumerate() {
+            if let Some(Upkeep { volume, task, ends }) = upkeep
+                && !volumes.iter().any(|other| Arc::ptr_eq(other, volume))
+            {
+                *ends = true;
+                let task = task.as_mut().expect("it waits for its task");
+                task.cancel(driver, Subject::Upkeep(at as u32, 0).token());
+            }
+        }
         for volume in volumes {
             let mut busy = self.0.iter().flatten();
             if !busy.any(|at| Arc::ptr_eq(&at.volume, &volume)) {
@@ -94,22 +108,26 @@ impl Upkeeps {
         }
     }
 
-    /// Something has completed for one, which goes on to the next unless it is to `end`.
+    /// Something has completed for one, which goes on to the next unless it ends.
     pub(crate) fn resume<D: Driver>(
         &mut self,
         driver: &mut D,
         (at, leg): (u32, u8),
         result: io::Result<u32>,
-        (shared, ends): (&Shared, bool),
+        shared: &Shared,
     ) {
         let upkeep = self.0[at as usize].take();
-        let Upkeep { volume, mut task } = upkeep.expect("what completes was begun");
+        let Upkeep {
+            volume,
+            mut task,
+            ends,
+        } = upkeep.expect("what completes was begun");
         let task = task.take().expect("it waits for its task");
         let token = Subject::Upkeep(at, leg).token();
         self.0[at as usize] = match volume.resume(task, result, driver, token) {
             Progress::Pending(task) => {
                 let task = Some(task);
-                Some(Upkeep { volume, task })
+                Some(Upkeep { volume, task, ends })
             }
             // Closing a volume may take a while.
             Progress::Done(_) if Arc::strong_count(&volume) == 1 => {
@@ -136,7 +154,11 @@ fn begin<D: Driver>(
     for _ in 0..STEPS_MAX {
         if let Progress::Pending(task) = volume.upkeep(now, driver, token)? {
             let task = Some(task);
-            return Some(Upkeep { volume, task });
+            return Some(Upkeep {
+                volume,
+                task,
+                ends: false,
+            });
         }
     }
     None
