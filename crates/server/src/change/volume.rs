@@ -103,6 +103,8 @@ impl Shared {
                     done(shared, result.map_err(|e| ChangeError::Unsynced(name, e)));
                 });
             });
+            // What it does by itself ends.
+            shared.engine.see_to_volumes();
             shared.send(0, ShardMail::Run(volume, store::Io::Flush, flushed));
         })))
     }
@@ -222,11 +224,13 @@ impl Shared {
         let mirror = mirror.ok_or_else(|| ChangeError::NoMirror(name.to_owned()))?;
         let has = mirror.volumes();
         let legs = of.iter().map(|leg| {
-            let state = self.state();
-            state
-                .volume(leg)
-                .cloned()
-                .ok_or_else(|| unknown_volume(leg))
+            let served = self.state().volume(leg).cloned();
+            // A leg that is not there is none of the volumes.
+            let found = served.or_else(|| {
+                let mut legs = has.iter();
+                legs.find(|own| own.info().name == *leg).cloned()
+            });
+            found.ok_or_else(|| unknown_volume(leg))
         });
         let legs: Vec<Arc<dyn Volume>> = legs.collect::<Result<_, _>>()?;
         let is_new = |leg: &&Arc<dyn Volume>| !has.iter().any(|old| Arc::ptr_eq(old, leg));
