@@ -31,6 +31,11 @@ struct Disks {
 
 impl Disks {
     fn new() -> Disks {
+        Disks::with("")
+    }
+
+    /// The same with more in the configuration.
+    fn with(more: &str) -> Disks {
         let folder = tempfile::tempdir().expect("a folder");
         let mounted = Mounted::made_by("mkfs.xfs", folder.path());
         let (nvme, iscsi) = (free_port(), free_port());
@@ -44,7 +49,7 @@ impl Disks {
              [[iscsi.target]]\nname = \"{IQN}\"\nvolumes = [\"b\"]\nallow_any_initiator = true\n\
              [[listener]]\naddress = \"127.0.0.1:{nvme}\"\n\
              [[listener]]\naddress = \"127.0.0.1:{iscsi}\"\nprotocol = \"iscsi\"\n\
-             [policy]\nmemory_max = \"1GiB\"\n[admin]\nsocket = \"admin.sock\"\n"
+             [policy]\nmemory_max = \"1GiB\"\n[admin]\nsocket = \"admin.sock\"\n{more}"
         ));
         Disks {
             file,
@@ -220,13 +225,40 @@ fn clone_is_added_to_the_configuration_and_served_after_a_restart() {
     let elsewhere = elsewhere.to_str().expect("UTF-8");
     // The name is another volume's.
     let told = disks.refusal(&["clone", "s", "a", "b", "--path", elsewhere], 2);
-    assert!(told.contains("a volume \"b\" already"), "{told}");
+    assert!(told.contains("there is a volume \"b\" already"), "{told}");
     assert!(!disks.path("elsewhere").exists(), "it is taken back");
     disks.answer(&["rm", "s", "a"]);
     end_in_order(serving);
     let serving = disks.serve();
     disks.answer(&["create", "t", "a", "c"]);
     assert_eq!(disks.byte("c"), 4);
+    end_in_order(serving);
+}
+
+#[needs(loop_device, mount, program("mkfs.xfs"))]
+#[test]
+fn schedule_makes_snapshots_of_all_its_volumes_at_once() {
+    let disks = Disks::with(
+        "[[snapshot_schedule]]\nname = \"auto\"\nvolumes = [\"a\", \"b\"]\nhourly = 9\n",
+    );
+    let serving = disks.serve();
+    let deadline = Instant::now() + PATIENCE;
+    let all = loop {
+        let all = disks.list();
+        if all.len() == 2 {
+            break all;
+        }
+        assert!(Instant::now() < deadline, "{all:?}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    let name = &all[0]["name"];
+    assert!(name.as_str().expect("text").starts_with("auto-"), "{name}");
+    assert_eq!(&all[1]["name"], name, "of one instant");
+    end_in_order(serving);
+    let serving = disks.serve();
+    let again = disks.list();
+    let stay = again.iter().filter(|one| one["name"] == *name).count();
+    assert_eq!(stay, 2, "{again:?}");
     end_in_order(serving);
 }
 
