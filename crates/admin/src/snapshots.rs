@@ -247,8 +247,13 @@ fn clone_of(
     let volume = find(served.running(), &asked.volume)?;
     let beside = snapshot::beside(&*volume, &asked.to);
     let path = match asked.path.as_ref().map(PathBuf::from).or(beside) {
-        Some(path) if path.is_absolute() => path,
-        _ => return Err(wrong("`path` is an absolute path of a file".to_owned())),
+        // What leads there may have any bytes in its name, the configuration has text.
+        Some(path) if path.is_absolute() && path.to_str().is_some() => path,
+        _ => {
+            return Err(wrong(
+                "`path` is an absolute path of a file, in UTF-8".to_owned(),
+            ));
+        }
     };
     let cloned = snapshot::clone_to(&*volume, &asked.name, &path)?;
     let fields = json!({

@@ -1,7 +1,7 @@
 //! Snapshots of volumes: `weft snapshot`.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use admin::{Method, Request, encoded};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use tables::SNAPSHOTS;
 
 use crate::ask::{self, AskArgs};
-use crate::table;
+use crate::{USAGE, table};
 
 #[derive(Args)]
 pub struct SnapshotArgs {
@@ -123,12 +123,18 @@ pub fn run(arguments: &SnapshotArgs) -> io::Result<ExitCode> {
             path,
             ask,
         } => {
-            let path = path.as_ref().map(std::path::absolute).transpose()?;
+            let path = match path.as_deref().map(|path| place(ask, path)).transpose() {
+                Ok(path) => path,
+                Err(why) => {
+                    ask::tell(&format!("weft: --path: {why}"));
+                    return Ok(ExitCode::from(USAGE));
+                }
+            };
             let body = SnapshotClone {
                 volume: volume.clone(),
                 name: name.clone(),
                 to: to.clone(),
-                path: path.map(|path| path.display().to_string()),
+                path,
             };
             change(
                 ask,
@@ -152,6 +158,19 @@ pub fn run(arguments: &SnapshotArgs) -> io::Result<ExitCode> {
             change(ask, Method::POST, target, Some(&body))
         }
     }
+}
+
+/// Where a file is to lie on the machine that is asked.
+fn place(ask: &AskArgs, path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    if ask.is_remote() && path.is_relative() {
+        return Err(format!(
+            "{shown}: give an absolute path where another machine is asked"
+        ));
+    }
+    let path = std::path::absolute(path).map_err(|error| format!("{shown}: {error}"))?;
+    let text = path.into_os_string().into_string();
+    text.map_err(|_| format!("{shown}: the configuration is UTF-8, and this path is not"))
 }
 
 fn list(ask: &AskArgs, volume: Option<&str>) -> io::Result<ExitCode> {

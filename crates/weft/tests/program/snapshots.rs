@@ -1,6 +1,8 @@
 //! Snapshots by commands, on a file system that can share blocks between files.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -233,6 +235,31 @@ fn clone_is_added_to_the_configuration_and_served_after_a_restart() {
     disks.answer(&["create", "t", "a", "c"]);
     assert_eq!(disks.byte("c"), 4);
     end_in_order(serving);
+}
+
+#[test]
+fn path_of_a_clone_that_another_machine_or_the_configuration_cannot_have_is_told() {
+    let bytes = OsStr::from_bytes(b"/srv/\xff");
+    for (path, part) in [
+        (OsStr::new("c.img"), "c.img: give an absolute path"),
+        (bytes, "the configuration is UTF-8"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        command.args([
+            "snapshot",
+            "clone",
+            "s",
+            "a",
+            "c",
+            "--at",
+            "https://127.0.0.1:1",
+        ]);
+        let output = command.arg("--path").arg(path).output();
+        let output = output.expect("weft starts");
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(part), "{told}");
+    }
 }
 
 #[needs(loop_device, mount, program("mkfs.xfs"))]
