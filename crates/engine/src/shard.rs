@@ -701,8 +701,7 @@ impl<S: Protocols> Shard<S> {
             self.stopping = Some(Stopping::Closing);
             self.close_listeners(driver, |_| true);
             self.for_each(driver, |c, d| c.dismiss(d));
-            let now = driver.now();
-            self.see_to_volumes(driver, now);
+            self.see_to_volumes(driver);
         }
     }
 
@@ -810,8 +809,7 @@ impl<S: Protocols> Shard<S> {
             ShardMail::Unlisten(number) => self.unlisten(driver, number),
             ShardMail::Run(volume, io, then) => self.unasked.start(driver, (volume, io), then),
             ShardMail::Upkeep => {
-                let now = driver.now();
-                self.see_to_volumes(driver, now);
+                self.see_to_volumes(driver);
                 self.tick_at.get_or_insert(driver.now() + TICK);
             }
             ShardMail::SetRateLimits(limits) => {
@@ -879,7 +877,7 @@ impl<S: Protocols> Shard<S> {
         let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
         self.was_late = is_late && !self.was_late && !faults::is(Fault::HastyTick);
         self.in_background(|shard| S::on_tick(shard, now, driver));
-        let has_upkeep = self.see_to_volumes(driver, now);
+        let has_upkeep = self.see_to_volumes(driver);
         if !self.was_late {
             self.tick_connections(now, driver);
         }

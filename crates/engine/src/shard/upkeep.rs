@@ -42,13 +42,14 @@ impl<S: Protocols> Shard<S> {
     }
 
     /// Has volumes do what they do by themselves; whether any does something.
-    pub(super) fn see_to_volumes<D: Driver>(&mut self, driver: &mut D, now: Nanos) -> bool {
+    pub(super) fn see_to_volumes<D: Driver>(&mut self, driver: &mut D) -> bool {
         let volumes = match self.stopping {
             None => self.with_upkeep(),
             Some(_) => Vec::new(),
         };
         let does = !volumes.is_empty() || !self.upkeeps.is_empty();
         if does {
+            let now = driver.now();
             self.in_background(|shard| shard.upkeeps.look(driver, volumes, now));
         }
         does

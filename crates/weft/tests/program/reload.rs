@@ -1,7 +1,9 @@
 //! Hosts that read and write while the configuration changes beside them.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::serving::{Ends, NO_ADMIN, Serving, file, free_port, serve, text};
 
@@ -76,6 +78,14 @@ fn document(ports: &[u16; 6], bits: u64) -> String {
     text
 }
 
+/// Whether a process has a handler of SIGINT, which is signal 2.
+fn catches_interrupts(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    caught.is_some_and(|caught| caught >> 1 & 1 == 1)
+}
+
 /// A load whose every block is checked; it ends by a signal.
 pub struct Load(Ends);
 
@@ -101,6 +111,14 @@ impl Load {
         let is_running = ended.is_none();
         let pid = self.0.0.id();
         if is_running {
+            // Before that it would end by the signal itself.
+            while !catches_interrupts(pid) {
+                assert!(
+                    self.0.0.try_wait().expect("our child").is_none(),
+                    "it ended"
+                );
+                std::thread::sleep(Duration::from_millis(5));
+            }
             let mut kill = Command::new("sh");
             let status = kill.args(["-c", &format!("kill -INT {pid}")]).status();
             assert!(status.expect("a shell").success());
