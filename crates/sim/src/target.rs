@@ -669,6 +669,13 @@ impl SimTarget {
         self.call(world);
     }
 
+    /// Whether hosts have made a byte of a volume unreadable.
+    pub fn is_unreadable(&self, volume: usize, at: u64) -> bool {
+        let volumes = self.shared.volumes();
+        let volume = volumes.get(volume);
+        volume.is_some_and(|volume| !volume.unreadable(at, 1, 1).is_empty())
+    }
+
     /// Whether all mirrors have all on all legs.
     pub fn are_mirrors_whole(&self) -> bool {
         let volumes = self.shared.volumes();

@@ -3,7 +3,7 @@
 use super::{SeedRun, UPKEEP};
 use crate::checker::{Verdict, Violation};
 use crate::made::Made;
-use crate::target::{Medium, SimTarget, volume_name};
+use crate::target::{Medium, SimTarget};
 use crate::world::MS;
 
 impl SeedRun {
@@ -50,42 +50,30 @@ impl SeedRun {
         }
     }
 
-    /// Nothing is written any more: the files of a mirror are the same, but where its volume is
-    /// marked as unreadable.
+    /// Nothing is written any more: the files of a mirror are the same.
     pub(super) fn compare_legs(&mut self) -> Verdict {
         self.heal_mirrors()?;
+        // What hosts have made unreadable is on each leg, whatever lies below it.
+        let is_marked = |volume: usize, at: usize| {
+            let target = self.target.as_ref();
+            target.is_some_and(|target| target.is_unreadable(volume, at as u64))
+        };
         let world = self.world.borrow();
         for (volume, medium) in self.media.iter().enumerate() {
             if !matches!(medium.plan.made, Made::Mirror(_)) {
                 continue;
             }
-            let marks = self.unreadable(volume);
-            let is_marked = |at: &usize| marks.iter().any(|marked| marked.contains(at));
             let files: Vec<usize> = medium.files().collect();
             let first = world.disk.content(files[0]);
             for file in &files[1..] {
                 let other = world.disk.content(*file);
-                if let Some(at) =
-                    (0..first.len()).find(|at| first[*at] != other[*at] && !is_marked(at))
-                {
+                let differs = |at: &usize| first[*at] != other[*at] && !is_marked(volume, *at);
+                if let Some(at) = (0..first.len()).find(differs) {
                     let text = format!("legs of volume {volume} differ at byte {at}");
                     return Err(Violation(text));
                 }
             }
         }
         Ok(())
-    }
-
-    /// Bytes of a volume that are marked as unreadable.
-    fn unreadable(&self, number: usize) -> Vec<std::ops::Range<usize>> {
-        let volumes = self
-            .target
-            .iter()
-            .flat_map(|target| target.shared.volumes());
-        let name = volume_name(number);
-        let own = volumes.filter(|volume| volume.info().name == name);
-        let marks = own.flat_map(|volume| volume.unreadable(0, u64::MAX, usize::MAX));
-        let bytes = |mark: store::Range| mark.offset as usize..(mark.offset + mark.len) as usize;
-        marks.map(bytes).collect()
     }
 }
