@@ -597,7 +597,7 @@ fn a_snapshot_of_no_one_instant_is_found() {
             true
         },
         Fault::SnapshotUnheld,
-        &["in part", "before the other", "is torn", "lies between"],
+        &["cannot be what was left", "in part", "before the other"],
     );
 }
 
