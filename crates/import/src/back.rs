@@ -167,17 +167,8 @@ impl<'c> Back<'c> {
         states.into_iter().map(group).collect()
     }
 
-    fn subsystem(&mut self, subsystem: &SubsystemSpec) -> Value {
-        let any = if subsystem.hosts.is_none() { "1" } else { "0" };
-        let mut attr = json!({
-            "allow_any_host": any,
-            "serial": subsystem.serial,
-            "model": subsystem.model,
-        });
-        if let Some(range) = &subsystem.cntlids {
-            attr["cntlid_min"] = range.start().to_string().into();
-            attr["cntlid_max"] = range.end().to_string().into();
-        }
+    /// What hosts must prove, and from where, which nvmet is not told.
+    fn terms(&mut self, subsystem: &SubsystemSpec) {
         for terms in &subsystem.terms {
             let what = format!("{} of {}", terms.nqn, subsystem.nqn);
             if terms.dhchap.is_some() {
@@ -196,12 +187,29 @@ impl<'c> Back<'c> {
                 self.lose(Access, &what, why);
             }
         }
+    }
+
+    fn subsystem(&mut self, subsystem: &SubsystemSpec) -> Value {
+        let any = if subsystem.hosts.is_none() { "1" } else { "0" };
+        let mut attr = json!({
+            "allow_any_host": any,
+            "serial": subsystem.serial,
+            "model": subsystem.model,
+        });
+        if let Some(range) = &subsystem.cntlids {
+            attr["cntlid_min"] = range.start().to_string().into();
+            attr["cntlid_max"] = range.end().to_string().into();
+        }
+        self.terms(subsystem);
         let mut namespaces = Vec::new();
         for namespace in &subsystem.namespaces {
             let Some(spec) = self.volume(&namespace.volume) else {
                 continue;
             };
             let what = format!("{} nsid {}", subsystem.nqn, namespace.nsid);
+            if self.is_left_out(&what, spec) {
+                continue;
+            }
             let Some(path) = spec.kind.path() else {
                 let why = "nvmet serves files and devices: what is in memory, or made of other volumes, is \
                            left out";
@@ -248,6 +256,9 @@ impl<'c> Back<'c> {
             if !all.any(|lun| lun.volume == spec.name) {
                 continue;
             }
+            if self.is_left_out(&spec.name, spec) {
+                continue;
+            }
             if !spec.kind.of().is_empty() {
                 let why = "LIO serves files, devices and memory: what is made of other volumes is \
                            left out";
@@ -265,6 +276,18 @@ impl<'c> Back<'c> {
             self.lose(Access, "iscsi.discovery", why);
         }
         json!({ "fabric_modules": [], "storage_objects": objects, "targets": targets })
+    }
+
+    /// Whether the other program would serve hosts what they must not have: ciphertext, or the
+    /// folder of a snapshot. It is left out, and that is told.
+    fn is_left_out(&mut self, what: &str, spec: &Spec) -> bool {
+        let why = match (&spec.encryption, spec.kind.name()) {
+            (Some(_), _) => "it is encrypted, and hosts would see ciphertext: it is left out",
+            (None, "snapshot") => "the other program has no snapshots of files: it is left out",
+            _ => return false,
+        };
+        self.lose(Access, what, why);
+        true
     }
 
     fn storage_object(&mut self, spec: &Spec) -> (Value, String) {

@@ -258,12 +258,7 @@ fn export_says_what_it_has_no_form_for_and_makes_nothing_else_of_it() {
         mode: Some(0o600),
     };
     let config = control::parse(document, &origin, &reactor::affinity()).expect("a configuration");
-    let (text, report) = export(format("targetcli"), &config, "weft.toml").expect("a format");
-    let found = crate::Imported {
-        document: String::new(),
-        secrets: Vec::new(),
-        report,
-    };
+    let (text, found) = exported("targetcli", &config);
     assert!(
         text.contains("/srv/e") && !text.contains("ramdisk"),
         "{text}"
@@ -271,4 +266,44 @@ fn export_says_what_it_has_no_form_for_and_makes_nothing_else_of_it() {
     assert_eq!(text.matches("\"tpg_lun\"").count(), 1, "{text}");
     tells(&found, &["ACCESS", "s: ", "made of other volumes"]);
     tells(&found, &["limit \"slow\""]);
+}
+
+/// Hosts would see ciphertext, and write over it; or the folder of a snapshot.
+#[test]
+fn export_leaves_out_what_is_encrypted_and_snapshots() {
+    let document = "\
+        [[volume]]\nname = \"e\"\nkind = \"file\"\npath = \"/srv/e\"\nsize = \"8MiB\"\n\
+        key_file = \"/srv/none\"\n\
+        [[volume]]\nname = \"s\"\nkind = \"snapshot\"\npath = \"/srv/f.snapshots/s\"\n\
+        [[volume]]\nname = \"f\"\nkind = \"file\"\npath = \"/srv/f\"\nsize = \"8MiB\"\n\
+        [[nvme.subsystem]]\nnqn = \"nqn.2026-01.org.example:a\"\nallow_any_host = true\n\
+        volumes = [\"e\", \"s\", \"f\"]\n\
+        [[iscsi.target]]\nname = \"iqn.2026-01.org.example:a\"\nvolumes = [\"e\", \"s\", \"f\"]\n\
+        allow_any_initiator = true\n\
+        [[listener]]\naddress = \"127.0.0.1:4420\"\n\
+        [[listener]]\naddress = \"127.0.0.1:3260\"\nprotocol = \"iscsi\"\n";
+    let origin = control::Origin {
+        folder: std::path::Path::new(""),
+        mode: Some(0o600),
+    };
+    let config = control::parse(document, &origin, &reactor::affinity()).expect("a configuration");
+    for name in ["nvmetcli", "targetcli"] {
+        let (text, found) = exported(name, &config);
+        let has = |path: &str| text.contains(&format!("\"{path}\""));
+        assert!(has("/srv/f") && !has("/srv/e"), "{text}");
+        assert!(!text.contains("snapshots"), "{text}");
+        tells(&found, &["ACCESS", "ciphertext"]);
+        tells(&found, &["ACCESS", "no snapshots"]);
+    }
+}
+
+/// What another program is to serve, and what is told of it.
+fn exported(name: &str, config: &Config) -> (String, crate::Imported) {
+    let (text, report) = export(format(name), config, "weft.toml").expect("a format");
+    let found = crate::Imported {
+        document: String::new(),
+        secrets: Vec::new(),
+        report,
+    };
+    (text, found)
 }
