@@ -9,7 +9,8 @@ pub(crate) fn notes_of_mirror((volume, mirror): &(String, MirrorStatus)) -> Vec<
     let notes = legs.map(|leg| {
         let bytes = leg.missing_bytes;
         let what = match (leg.is_out, mirror.resync_rate) {
-            (true, _) => "is out: see to its disk; it is copied to when it answers again",
+            (true, _) => "is out: see to its disk; it is copied to when it answers again, after a failed flush \
+                 when weft is started again",
             (false, 0) => "waits: `resync_rate` is 0",
             (false, _) => "is being copied to",
         };
@@ -25,7 +26,7 @@ pub(crate) fn notes_of_mirror((volume, mirror): &(String, MirrorStatus)) -> Vec<
 pub(crate) fn unread_keys(config: &Config) -> Vec<String> {
     let volumes = config.volumes.iter();
     let lines = volumes.filter_map(|spec| {
-        let why = spec.encryption.as_ref()?.key.as_ref().err()?;
+        let why = spec.encryption.as_ref()?.unread()?;
         Some(format!("volume \"{}\": {why}", spec.name))
     });
     lines.collect()

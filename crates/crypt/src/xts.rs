@@ -76,12 +76,6 @@ impl Xts {
         }
     }
 
-    /// The key.
-    #[must_use]
-    pub fn key(&self) -> &DataKey {
-        &self.key
-    }
-
     /// Enciphers whole blocks of `block_bytes`, of which the first has the number `first`, from
     /// `from` to `to`: the same bytes, or others. Panics if their lengths differ or are no
     /// whole blocks.

@@ -18,7 +18,8 @@ impl Shared {
         then: AfterMail<Result<(), EraseError>>,
     ) {
         let (shared, volume) = (self.clone(), volume.clone());
-        self.blocking(About::state(&volume.clone()), move || {
+        let about = About::state(&volume);
+        self.blocking(about, move || {
             let encryption = volume.encryption().ok_or(EraseError::Locked);
             let name = volume.info().name.clone();
             if let Err(error) = encryption.and_then(store::Encryption::erase) {

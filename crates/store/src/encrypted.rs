@@ -59,11 +59,21 @@ pub(crate) fn open_with(
     medium: Option<Box<dyn KeyMedium>>,
 ) -> Result<Encrypted, Problem> {
     let locks = Locks::new();
-    let is_blank = || {
+    let is_new = || {
         let len = below.size_bytes();
-        below.is_blank(Range { offset: 0, len })
+        let is_blank = below.is_blank(Range { offset: 0, len });
+        if is_blank {
+            // What it was of a mirror, it was with other keys.
+            let left = below.state().leave_mirror();
+            left.map_err(|source| Problem::System {
+                action: "forget the mirror that it was a leg of",
+                path: None,
+                source,
+            })?;
+        }
+        Ok(is_blank)
     };
-    let encryption = Encryption::open(below.info(), settings, medium, is_blank, &locks)?;
+    let encryption = Encryption::open(below.info(), settings, medium, is_new, &locks)?;
     let volume = Encrypted {
         base: Base::around(below.base()),
         memory: CipherMemory::new().map_err(no_memory)?,

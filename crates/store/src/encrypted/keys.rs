@@ -67,13 +67,13 @@ struct Opened {
 }
 
 impl Encryption {
-    /// Takes the keys of a volume from where they lie, or makes them for one that `is_blank`.
+    /// Takes the keys of a volume from where they lie, or makes them for one that `is_new`.
     /// Without the owner's key it is locked. Blocks.
     pub(super) fn open(
         info: &Info,
         settings: &EncryptionSettings,
         medium: Option<Box<dyn KeyMedium>>,
-        is_blank: impl Fn() -> bool,
+        is_new: impl Fn() -> Result<bool, Problem>,
         locks: &Arc<Locks>,
     ) -> Result<Encryption, Problem> {
         let ends_with_process = medium.is_none();
@@ -82,7 +82,7 @@ impl Encryption {
         match file.header() {
             Some(header) => volume.check(header, &file)?,
             None if ends_with_process => {}
-            None if info.read_only || !is_blank() => return Err(Problem::KeysMissing(file.path())),
+            None if info.read_only || !is_new()? => return Err(Problem::KeysMissing(file.path())),
             None => {}
         }
         let encryption = Encryption {
@@ -96,7 +96,7 @@ impl Encryption {
             }),
         };
         encryption.follow(settings)?;
-        if let Err(why) = &settings.key
+        if let Some(why) = settings.unread()
             && encryption.is_locked()
         {
             tracing::error!(
@@ -132,7 +132,8 @@ impl Encryption {
     }
 
     /// Goes by other settings from now on: unlocks a locked volume, and wraps by their key what
-    /// is wrapped by their former one. A key that cannot be read changes nothing. Blocks.
+    /// is wrapped by their former one. A key that cannot be read changes nothing, and a former one
+    /// that cannot leaves what it alone would unlock locked. Blocks.
     ///
     /// # Errors
     /// The key is that of another volume, or the keys could not be written: nothing has changed
@@ -154,8 +155,12 @@ impl Encryption {
         let missing = || Problem::KeysMissing(kept.file.path());
         let header = kept.file.header().ok_or_else(missing)?;
         self.volume.check(header, &kept.file)?;
-        let opened = open_header(header, key, settings.former.as_ref());
-        let opened = opened.ok_or_else(|| Problem::WrongKey(kept.file.path()))?;
+        let opened = match open_header(header, key, settings.former.as_ref()) {
+            Some(opened) => opened,
+            // The key before may be the one.
+            None if matches!(settings.former, Some(Err(_))) => return Ok(()),
+            None => return Err(Problem::WrongKey(kept.file.path())),
+        };
         if opened.is_former && !self.volume.is_read_only {
             let generation = header.terms.generation + 1;
             return self.take_new(&mut kept, opened.data, key.derive_new(random()), generation);
@@ -229,7 +234,7 @@ impl VolumeTerms {
         }
     }
 
-    /// Refuses keys that are of another volume: what they decipher would be no one's data.
+    /// Refuses keys that are of another volume: what they decipher would be noise.
     fn check(&self, header: &KeyHeader, file: &KeyFile) -> Result<(), Problem> {
         let HeaderTerms {
             volume,
@@ -283,11 +288,17 @@ pub(super) fn examine(
     if let Some(header) = file.header() {
         VolumeTerms::of(info).check(header, &file)?;
         if let Ok(key) = &settings.key {
-            let opened = open_header(header, key, settings.former.as_ref());
-            opened.ok_or_else(|| Problem::WrongKey(file.path()))?;
+            match open_header(header, key, settings.former.as_ref()) {
+                Some(_) => return Ok(None),
+                None if matches!(settings.former, Some(Err(_))) => {}
+                None => return Err(Problem::WrongKey(file.path())),
+            }
         }
     }
-    let why = settings.key.as_ref().err();
+    let why = match file.header() {
+        Some(_) => settings.unread(),
+        None => settings.key.as_ref().err(),
+    };
     Ok(why.map(|why| format!("volume \"{}\" starts locked: {why}", info.name)))
 }
 

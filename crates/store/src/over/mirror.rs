@@ -150,6 +150,8 @@ impl Mirror {
                 (task.members, task.legs) = (begun.members, begun.legs);
                 self.log_then_write(task, begun.wait, files, whole)
             }
+            // It is advice, which disks that are not thin would take by writing zeros.
+            Io::Deallocate { .. } if !self.base.info.is_thin => Some(Ok(())),
             _ if task.io.needs_data() => self.fetch(task, files, whole),
             _ => self.mark(task, files, whole),
         }
@@ -213,7 +215,12 @@ impl Mirror {
         let (offset, len) = io.extent();
         match result {
             Ok(()) => {
-                for other in legs(task.unread) {
+                // A leg that lacks its key has what it has.
+                let is_locked = |leg: &usize| {
+                    let encryption = task.legs.all[*leg].part.volume().encryption();
+                    encryption.is_some_and(|keys| keys.is_locked())
+                };
+                for other in legs(task.unread).filter(|leg| !is_locked(leg)) {
                     self.log.could_not_read(other, offset, len);
                 }
                 (task.unread, task.error) = (0, None);

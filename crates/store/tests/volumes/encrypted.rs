@@ -190,6 +190,33 @@ fn without_its_key_a_volume_is_locked_until_it_is_there() {
     assert!(!encryption.is_locked());
 }
 
+/// Keys that the former key alone opens wait for it, and others are not held up.
+#[test]
+fn volume_whose_former_key_is_missing_is_locked_until_it_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut files = Fake::default();
+    let volume = open_in(folder.path(), by(1)).unwrap();
+    write(&*volume, &mut files, 0, &pattern(512), true).unwrap();
+    drop(volume);
+    let waits = EncryptionSettings {
+        former: Some(Err("no such file".to_owned())),
+        ..by(2)
+    };
+    let spec = spec_in(folder.path(), Some(waits.clone()));
+    let note = examine(&spec).unwrap().note;
+    assert!(note.unwrap().contains("starts locked: no such file"));
+    let volume = open(&spec).unwrap();
+    let encryption = volume.encryption().unwrap();
+    assert!(encryption.is_locked());
+    encryption.follow(&from(1, 2)).unwrap();
+    assert_eq!(read(&*volume, &mut files, 0, 512).unwrap(), pattern(512));
+    drop(volume);
+    // It opens nothing any more, and is not missed.
+    assert_eq!(examine(&spec).unwrap().note, None);
+    let volume = open(&spec).unwrap();
+    assert!(!volume.encryption().unwrap().is_locked());
+}
+
 #[test]
 fn new_volume_without_a_key_gets_keys_when_it_is_there() {
     let folder = tempfile::tempdir().unwrap();

@@ -61,3 +61,38 @@ fn mirror_of_which_a_leg_has_data_does_not_become_encrypted() {
     let told = open_over(&spec, legs).err().expect("it has data");
     assert!(matches!(told.problem, Problem::KeysMissing(_)), "{told}");
 }
+
+/// Its UUID and its state file are what they were, and it holds zeros.
+#[test]
+fn leg_that_gets_new_keys_is_copied_to_before_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let plain = |name: &str| Spec::new(name, Kind::file(at.join(name)), SIZE, 512);
+    let mirror = Spec {
+        state: Some(at.join("all.state")),
+        ..Spec::new("all", Kind::mirror(&["left", "right"]), 0, 512)
+    };
+    let legs = |right: &Spec| vec![open(&plain("left")).unwrap(), open(right).unwrap()];
+    let mut files = Fake::default();
+    let volume = open_over(&mirror, legs(&plain("right"))).unwrap();
+    write(&*volume, &mut files, 0, &[7; 4096], true).unwrap();
+    drop(volume);
+    let right = fs::OpenOptions::new()
+        .write(true)
+        .open(at.join("right"))
+        .unwrap();
+    right.set_len(0).unwrap();
+    right.set_len(SIZE).unwrap();
+    drop(right);
+    let encrypted = Spec {
+        encryption: Some(by(1)),
+        ..plain("right")
+    };
+    let volume = open_over(&mirror, legs(&encrypted)).unwrap();
+    assert_eq!(words(&*volume), ["in-sync", "behind"]);
+    for _ in 0..4 {
+        assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), [7; 4096]);
+    }
+    settle(&*volume, &mut files, 20 * S);
+    assert_eq!(words(&*volume), ["in-sync", "in-sync"]);
+}

@@ -32,7 +32,7 @@ pub enum ReplaceError {
     /// What only a leg has that is to go.
     #[error(
         "the legs that stay lack {missing_bytes} bytes of the mirror: wait until they are copied \
-         ('weft get volume' tells), then take the other leg away"
+         ('weft status' tells), then take the other leg away"
     )]
     Lacks {
         /// In whole regions.

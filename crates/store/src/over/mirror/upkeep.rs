@@ -448,7 +448,10 @@ impl Mirror {
         };
         let is_pause = copying.step == CopyStep::Pause && rate > 0 && !task.is_canceled;
         let rest = match is_pause {
-            true => (copying.len * S / rate).saturating_sub(copying.paused),
+            // What is fast enough still lets others have their turn.
+            true => (copying.len * S / rate)
+                .max(1)
+                .saturating_sub(copying.paused),
             false => 0,
         };
         if rest == 0 {
