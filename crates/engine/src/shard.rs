@@ -701,7 +701,7 @@ impl<S: Protocols> Shard<S> {
             self.stopping = Some(Stopping::Closing);
             self.close_listeners(driver, |_| true);
             self.for_each(driver, |c, d| c.dismiss(d));
-            self.see_to_volumes(driver);
+            self.run_upkeep(driver);
         }
     }
 
@@ -809,7 +809,7 @@ impl<S: Protocols> Shard<S> {
             ShardMail::Unlisten(number) => self.unlisten(driver, number),
             ShardMail::Run(volume, io, then) => self.unasked.start(driver, (volume, io), then),
             ShardMail::Upkeep => {
-                self.see_to_volumes(driver);
+                self.run_upkeep(driver);
                 self.tick_at.get_or_insert(driver.now() + TICK);
             }
             ShardMail::SetRateLimits(limits) => {
@@ -877,7 +877,7 @@ impl<S: Protocols> Shard<S> {
         let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
         self.was_late = is_late && !self.was_late && !faults::is(Fault::HastyTick);
         self.in_background(|shard| S::on_tick(shard, now, driver));
-        let has_upkeep = self.see_to_volumes(driver);
+        let has_upkeep = self.run_upkeep(driver);
         if !self.was_late {
             self.tick_connections(now, driver);
         }

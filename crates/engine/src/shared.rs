@@ -165,7 +165,7 @@ impl Shared {
 
     /// Has volumes do at once what there is to do for them by themselves, as copying to a leg of a
     /// mirror; they are asked again every while.
-    pub fn see_to_volumes(&self) {
+    pub fn run_upkeep(&self) {
         self.send(0, ShardMail::Upkeep);
     }
 

@@ -153,7 +153,7 @@ impl Look {
         let thread = thread::Builder::new().name("weft-snapshots".into());
         let thread = thread.spawn(move || {
             let undone = match volumes {
-                Ok(volumes) => see_to(&schedule, &volumes, SystemTime::now()),
+                Ok(volumes) => run_schedule(&schedule, &volumes, SystemTime::now()),
                 Err(why) => vec![Undone::none_made(why)],
             };
             tell(&schedule, undone, &told)
@@ -197,7 +197,7 @@ fn tell(
 
 /// Makes a snapshot of all volumes of a schedule if it is time, and takes away those that have
 /// had theirs.
-fn see_to(
+fn run_schedule(
     schedule: &SnapshotSchedule,
     volumes: &[Arc<dyn Volume>],
     now: SystemTime,
@@ -384,9 +384,9 @@ mod tests {
         }
 
         /// What of a schedule is undone so many hours after the begin.
-        fn see_to(&self, schedule: &SnapshotSchedule, hour: u64) -> Vec<String> {
+        fn run_schedule(&self, schedule: &SnapshotSchedule, hour: u64) -> Vec<String> {
             let at = UNIX_EPOCH + Duration::from_secs(BEGIN_S + hour * HOUR_S);
-            let undone = see_to(schedule, &self.all, at).into_iter();
+            let undone = run_schedule(schedule, &self.all, at).into_iter();
             undone.map(|undone| undone.what).collect()
         }
 
@@ -407,14 +407,14 @@ mod tests {
     fn snapshots_come_and_go_with_the_hours() {
         let (volumes, db) = (Volumes::new(), schedule(3, 0, 0));
         for hour in [0, 1, 2, 3, 3, 7, 7] {
-            assert_eq!(volumes.see_to(&db, hour), [""; 0]);
+            assert_eq!(volumes.run_schedule(&db, hour), [""; 0]);
         }
         assert_eq!([volumes.hours(0), volumes.hours(1)], [[2, 3, 7]; 2]);
         // A volume that has none has one at once.
         for name in snapshot::names(&*volumes.all[1]).unwrap() {
             snapshot::remove(&*volumes.all[1], &name).unwrap();
         }
-        assert_eq!(volumes.see_to(&db, 8), [""; 0]);
+        assert_eq!(volumes.run_schedule(&db, 8), [""; 0]);
         assert_eq!(volumes.hours(1), [8]);
     }
 
@@ -423,7 +423,7 @@ mod tests {
     fn clock_that_was_wrong_for_a_while_ends_no_schedule() {
         let (volumes, db) = (Volumes::new(), schedule(2, 0, 0));
         for hour in [10, 11, 90_000, 12, 13, 0, 1, 14] {
-            assert_eq!(volumes.see_to(&db, hour), [""; 0]);
+            assert_eq!(volumes.run_schedule(&db, hour), [""; 0]);
         }
         assert_eq!(volumes.hours(0), [13, 14, 90_000]);
     }
@@ -432,13 +432,13 @@ mod tests {
     #[test]
     fn snapshot_that_is_served_stays_alone() {
         let (volumes, db) = (Volumes::new(), schedule(1, 0, 0));
-        volumes.see_to(&db, 0);
+        volumes.run_schedule(&db, 0);
         let name = db.snapshot_name(BEGIN_S);
         let path = volumes.place.join("a.snapshots").join(&name);
         let shown = Spec::new("shown", Kind::snapshot(path), 0, 512);
         let shown = store::open(&shown).unwrap();
         for hour in 1..4 {
-            let undone = volumes.see_to(&db, hour);
+            let undone = volumes.run_schedule(&db, hour);
             assert_eq!(undone, [format!("snapshot {name} of a stays")]);
         }
         assert_eq!(volumes.hours(0), [0, 3]);
@@ -452,7 +452,7 @@ mod tests {
         let volumes = [store::open(&ram).unwrap()];
         let (db, mut told) = (schedule(1, 0, 0), BTreeSet::new());
         for at_s in [BEGIN_S, BEGIN_S + 20] {
-            let undone = see_to(&db, &volumes, UNIX_EPOCH + Duration::from_secs(at_s));
+            let undone = run_schedule(&db, &volumes, UNIX_EPOCH + Duration::from_secs(at_s));
             assert_eq!(undone[0].what, "no snapshot is made by its schedule");
             assert!(undone[0].why.contains("has no snapshots"), "{undone:?}");
             told = tell(&db, undone, &told);

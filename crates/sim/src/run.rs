@@ -640,7 +640,7 @@ impl SeedRun {
             TAKE_BACK if self.changes.is_made() => self.change(),
             APPLY if self.is_chaos => self.apply_next()?,
             SNAPSHOT if self.is_chaos => self.snapshot()?,
-            UPKEEP => self.see_to_mirrors(),
+            UPKEEP => self.run_upkeep(),
             LATE => self.answer_late(),
             JOB => self.do_job(),
             PANIC if self.is_chaos => {

@@ -664,8 +664,8 @@ impl SimTarget {
     }
 
     /// Has volumes do what they do by themselves.
-    pub fn see_to_volumes(&self, world: &SharedWorld) {
-        self.shared.engine.see_to_volumes();
+    pub fn run_upkeep(&self, world: &SharedWorld) {
+        self.shared.engine.run_upkeep();
         self.call(world);
     }
 

@@ -42,7 +42,7 @@ impl<S: Protocols> Shard<S> {
     }
 
     /// Has volumes do what they do by themselves; whether any does something.
-    pub(super) fn see_to_volumes<D: Driver>(&mut self, driver: &mut D) -> bool {
+    pub(super) fn run_upkeep<D: Driver>(&mut self, driver: &mut D) -> bool {
         let volumes = match self.stopping {
             None => self.with_upkeep(),
             Some(_) => Vec::new(),

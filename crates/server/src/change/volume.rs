@@ -55,7 +55,7 @@ impl Shared {
         }
         if added.is_ok() {
             self.take_back_legs(&volume);
-            self.engine.see_to_volumes();
+            self.engine.run_upkeep();
         }
         added.map(|()| Left::Nothing)
     }
@@ -104,7 +104,7 @@ impl Shared {
                 });
             });
             // What it does by itself ends.
-            shared.engine.see_to_volumes();
+            shared.engine.run_upkeep();
             shared.send(0, ShardMail::Run(volume, store::Io::Flush, flushed));
         })))
     }
@@ -244,7 +244,7 @@ impl Shared {
             set.map_err(|error| ChangeError::Mirror(name.to_owned(), error))?;
         }
         mirror.set_resync_rate(resync_rate);
-        self.engine.see_to_volumes();
+        self.engine.run_upkeep();
         Ok(Left::Nothing)
     }
 

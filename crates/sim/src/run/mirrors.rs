@@ -26,12 +26,12 @@ impl SeedRun {
     }
 
     /// Mirrors do what they do by themselves, now and then.
-    pub(super) fn see_to_mirrors(&mut self) {
+    pub(super) fn run_upkeep(&mut self) {
         if !self.has_mirrors() {
             return;
         }
         if let Some(target) = &self.target {
-            target.see_to_volumes(&self.world);
+            target.run_upkeep(&self.world);
         }
         let delay = self.world.borrow_mut().random.around(2 * MS);
         self.script_after(delay, UPKEEP);
