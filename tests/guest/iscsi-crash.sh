@@ -15,7 +15,7 @@ connect() {
 
 # How often the session was lost.
 outages() {
-    dmesg | grep -c 'detected conn error' || true
+    kernel_said "detected conn error"
 }
 
 # It has come back: the state is in sysfs.

@@ -29,9 +29,9 @@ loads_go_on
 
 step the initiator is evicted
 # A session that is new begins with a unit attention.
-sessions=$(dmesg | grep -c "Power-on or device reset occurred") || true
+sessions=$(kernel_said "Power-on or device reset")
 echo "MARK evict"
-until_true "another session" '[ "$(dmesg | grep -c "Power-on or device reset")" -gt '"$sessions ]"
+until_true "another session" '[ "$(kernel_said "Power-on or device reset")" -gt '"$sessions ]"
 until_true "a session" '[ "$(cat /sys/class/iscsi_session/session*/state)" = LOGGED_IN ]'
 loads_go_on
 

@@ -10,7 +10,7 @@ connect() {
 
 # How often the connection was lost, counted when it has come back.
 outages() {
-    dmesg | grep -c 'Successfully reconnected' || true
+    kernel_said "Successfully reconnected"
 }
 
 again() {

@@ -47,6 +47,11 @@ wait_for() {
     until_true "$1" "[ -e $1 ]"
 }
 
+# How many lines of the kernel's log have these words. `grep -c` fails where it counts none.
+kernel_said() {
+    dmesg | grep -c "$1" || true
+}
+
 # A file of random bytes.
 random() {
     dd if=/dev/urandom of="$1" bs=4096 count="$(($2 / 4096))" 2>/dev/null

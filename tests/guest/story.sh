@@ -71,9 +71,9 @@ has "trsvcid=$SECOND.* live" /tmp/said
 loads_go_on
 
 step the host is evicted
-lost=$(dmesg | grep -c "Successfully reconnected") || true
+lost=$(kernel_said "Successfully reconnected")
 echo "MARK evict"
-until_true "a way back" '[ "$(dmesg | grep -c "Successfully reconnected")" -gt '"$lost ]"
+until_true "a way back" '[ "$(kernel_said "Successfully reconnected")" -gt '"$lost ]"
 until_true "a path" '[ "$(state_at "$SECOND")" = live ]'
 shown 134217728 live
 loads_go_on
