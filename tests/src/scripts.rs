@@ -73,6 +73,8 @@ pub const ISER_SESSION: &str = include_str!("../guest/iser-session.sh");
 pub const ISCSI_CRASH: &str = include_str!("../guest/iscsi-crash.sh");
 /// The SCSI tools, two initiators, and an NVMe host on the same volume.
 pub const ISCSI_TOOLS: &str = include_str!("../guest/iscsi-tools.sh");
+/// The end of all data of an encrypted volume; behind [`ISCSI`].
+pub const ERASE: &str = include_str!("../guest/erase.sh");
 /// Two portals as paths of one disk, while the target is changed.
 pub const ISCSI_MULTIPATH: &str = include_str!("../guest/iscsi-multipath.sh");
 /// What the console tells clients of Linux to do; behind [`LAB`] and [`ISCSI`].

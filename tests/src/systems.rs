@@ -113,6 +113,7 @@ pub static RELEASE: System = System {
         "usr/bin/sg_requests",
         "usr/bin/sg_reset",
         "usr/bin/sg_rtpg",
+        "usr/bin/sg_sanitize",
         "usr/bin/sg_stpg",
         "usr/bin/sg_sync",
         "usr/bin/sg_turs",

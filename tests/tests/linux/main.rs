@@ -8,6 +8,7 @@ mod authentication;
 mod changes;
 mod concatenation;
 mod connect_page;
+mod erase;
 mod host;
 mod import;
 mod iscsi;
