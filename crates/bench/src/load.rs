@@ -176,6 +176,10 @@ pub enum LoadVolume {
     DirectFile,
     /// A file with limits that it never reaches.
     LimitedFile,
+    /// An encrypted file.
+    EncryptedFile,
+    /// Two files that hold the same.
+    MirroredFile,
 }
 
 impl LoadVolume {

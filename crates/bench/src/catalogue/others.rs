@@ -45,7 +45,7 @@ pub(super) const fn categories(
     }
 }
 
-fn read_or_write(load: &mut Load, x: f64) {
+pub(super) fn read_or_write(load: &mut Load, x: f64) {
     load.rw = [Rw::RandRead, Rw::RandWrite][x as usize];
 }
 

@@ -389,28 +389,28 @@ fn tls_is_measured_beside_the_clear_with_either_cipher() {
 
 #[test]
 fn settings_of_volumes_are_measured_beside_the_bare_file() {
-    for (name, rw) in [
-        ("volumes-read", Rw::RandRead),
-        ("volumes-write", Rw::RandWrite),
-    ] {
-        let spec = sweep(name);
-        assert_eq!(spec.load.rw, rw);
-        let ours = spec
-            .series
-            .iter()
-            .filter(|s| s.role() != SeriesRole::Ceiling);
-        let loads = ours.map(|series| spec.load_at(series, 0.0));
-        let volumes: Vec<_> = loads.map(|load| load.volume).collect();
-        assert_eq!(
-            volumes,
-            [
-                LoadVolume::File,
-                LoadVolume::DirectFile,
-                LoadVolume::LimitedFile
-            ],
-            "{name}"
-        );
-    }
+    let spec = sweep("volumes");
+    let ours = spec
+        .series
+        .iter()
+        .filter(|series| series.role() != SeriesRole::Ceiling);
+    let ours: Vec<_> = ours
+        .map(|series| spec.load_at(series, 0.0).volume)
+        .collect();
+    let wanted = [
+        LoadVolume::File,
+        LoadVolume::DirectFile,
+        LoadVolume::LimitedFile,
+        LoadVolume::EncryptedFile,
+        LoadVolume::MirroredFile,
+    ];
+    assert_eq!(ours, wanted);
+    let shapes = [0.0, 1.0].map(|x| {
+        let load = spec.load_at(&spec.series[0], x);
+        (load.rw, load.bs, load.iodepth)
+    });
+    let wanted = [(Rw::RandRead, 4096, 128), (Rw::RandWrite, 4096, 128)];
+    assert_eq!(shapes, wanted);
 }
 
 /// (bytes, outstanding, connections), as their labels say; five rounds of each.

@@ -1,20 +1,12 @@
 //! What is laid over a volume, beside the bare file.
 
-use super::others::categories;
+use super::others::{categories, read_or_write};
 use super::series::{
-    CPU_PER_IO, FAST, IOPS, ONE, ONE_WRITE, P50, P99, SYSCALLS, TARGET_CPU, THROUGHPUT, bars, cold,
-    with,
+    CPU_PER_IO, FAST, IOPS, ONE, P50, P99, SYSCALLS, TARGET_CPU, THROUGHPUT, bars, cold, with,
 };
 use super::{Care, SeriesSpec, SweepSpec};
 use crate::load::LoadProtocol::NvmeTcp;
 use crate::load::{Load, LoadVolume, Subject};
-
-/// What is asked for: (bytes, depth).
-const SHAPES: &[(u32, u16)] = &[(4 << 10, 128), (128 << 10, 32)];
-
-fn by_shape(load: &mut Load, x: f64) {
-    (load.bs, load.iodepth) = SHAPES[x as usize];
-}
 
 const FAST_NVME: Subject = Subject::Weft(NvmeTcp, FAST);
 /// The first is what the others are compared with.
@@ -26,20 +18,29 @@ const SERIES: &[SeriesSpec] = &[
     with("file, limits", FAST_NVME, |load| {
         load.volume = LoadVolume::LimitedFile;
     }),
+    with("file, encrypted", FAST_NVME, |load| {
+        load.volume = LoadVolume::EncryptedFile;
+    }),
+    with("mirror of two files", FAST_NVME, |load| {
+        load.volume = LoadVolume::MirroredFile;
+    }),
     cold(NvmeTcp),
 ];
 
-pub const READ: SweepSpec = SweepSpec {
-    name: "volumes-read",
-    title: "Random reads of a file and of what is laid over it",
+pub const SWEEP: SweepSpec = SweepSpec {
+    name: "volumes",
+    title: "A file, and what is laid over it",
     paper: "none",
-    about: "One connection by NVMe/TCP, target on one core and client on another. The file lies in \
-        the folder for temporary files (TMPDIR) and is all in the page cache where there is memory \
-        for it; direct is past that cache, so that the disk is measured. The limits are ones that \
-        it never reaches.",
-    axis: categories("", &["4k, 128 deep", "128k, 32 deep"], &[0.0], &[0.0, 1.0]),
-    load: ONE,
-    vary: by_shape,
+    about: "4 KiB, 128 deep, one connection by NVMe/TCP, target on one core and client on another. \
+        The file lies in the folder for temporary files (TMPDIR) and is all in the page cache where \
+        there is memory for it; direct is past that cache, so that the disk is measured. The limits \
+        are ones that it never reaches. The files of the mirror lie side by side.",
+    axis: categories("", &["read", "write"], &[0.0, 1.0], &[0.0, 1.0]),
+    load: Load {
+        iodepth: 128,
+        ..ONE
+    },
+    vary: read_or_write,
     series: SERIES,
     charts: &[
         bars(IOPS),
@@ -52,11 +53,4 @@ pub const READ: SweepSpec = SweepSpec {
     ],
     references: &[],
     care: Care::Other,
-};
-
-pub const WRITE: SweepSpec = SweepSpec {
-    name: "volumes-write",
-    title: "Random writes of a file and of what is laid over it",
-    load: ONE_WRITE,
-    ..READ
 };

@@ -15,6 +15,9 @@ const FILE: &str = "disk";
 /// files that a load makes.
 const FILES_BYTES: u64 = 1 << 30;
 
+/// The file with what wraps the keys of encrypted volumes: 64 hexadecimal digits.
+pub const VOLUME_KEY_FILE: &str = "volume.key";
+
 /// From where on `Mode::zero_copy` sends payload so.
 pub const ZERO_COPY_BYTES_MIN: u32 = 64 << 10;
 
@@ -99,7 +102,11 @@ pub fn kind(volume: LoadVolume) -> &'static str {
     match volume {
         LoadVolume::Ram => "ram",
         LoadVolume::Null => "null",
-        LoadVolume::File | LoadVolume::DirectFile | LoadVolume::LimitedFile => "file",
+        LoadVolume::File
+        | LoadVolume::DirectFile
+        | LoadVolume::LimitedFile
+        | LoadVolume::EncryptedFile => "file",
+        LoadVolume::MirroredFile => "mirror",
     }
 }
 
@@ -196,6 +203,20 @@ impl Config {
                 "{file}[[limit]]\nname = \"{name}\"\nvolumes = [\"{name}\"]\n\
                  iops = 1_000_000_000\nbytes = \"64GiB\"\n"
             ),
+            LoadVolume::EncryptedFile => format!("{file}key_file = \"{VOLUME_KEY_FILE}\"\n"),
+            LoadVolume::MirroredFile => {
+                let (size, block) = (self.device_bytes, self.block_bytes);
+                let legs = ["left", "right"].map(|leg| {
+                    format!(
+                        "[[volume]]\nname = \"{name}-{leg}\"\nkind = \"file\"\n\
+                         path = \"{name}-{leg}.img\"\nsize = {size}\nblock_bytes = {block}\n"
+                    )
+                });
+                format!(
+                    "of = [\"{name}-left\", \"{name}-right\"]\nstate = \"{name}.state\"\n{}",
+                    legs.concat()
+                )
+            }
         }
     }
 

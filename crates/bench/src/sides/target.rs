@@ -14,7 +14,7 @@ use super::super::load::{Driver, Load, LoadProtocol, LoadVolume, Mode};
 use super::super::measured::Quantity;
 use super::child::{Child, Words};
 use super::client::{self, Clients, LoadHost};
-use super::config::{Config, ZERO_COPY_BYTES_MIN, ports, protocols};
+use super::config::{Config, VOLUME_KEY_FILE, ZERO_COPY_BYTES_MIN, ports, protocols};
 use super::sampled::{ClientSample, Counters, Look, sample};
 use super::{Around, FigureError, SideRun};
 
@@ -60,7 +60,7 @@ pub fn available(protocol: LoadProtocol, mode: &Mode, load: &Load) -> Result<(),
 pub struct ServingTarget {
     child: Child,
     config: Config,
-    /// Has its configuration, the file of the key, and what volumes keep in files.
+    /// Has its configuration, files of keys, and what volumes keep in files.
     folder: TempDir,
     text: String,
 }
@@ -72,6 +72,9 @@ impl ServingTarget {
         let folder = folder.map_err(|error| format!("no folder for the target: {error}"))?;
         if let Some(((path, _), key)) = config.tls.as_mut().zip(around.load.tls) {
             *path = file(&folder, KEY_FILE, key.interchange())?;
+        }
+        if config.volume == LoadVolume::EncryptedFile {
+            file(&folder, VOLUME_KEY_FILE, &"07".repeat(32))?;
         }
         let text = config.text();
         let path = file(&folder, "target.toml", &text)?;
