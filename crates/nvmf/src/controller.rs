@@ -180,6 +180,7 @@ pub(crate) const RESERVATION_EVENT: u32 = 1 << 3;
 pub(crate) const HEALTH_EVENT: u32 = 1 << 4;
 pub(crate) const ERROR_EVENT: u32 = 1 << 5;
 pub(crate) const SANITIZE_EVENT: u32 = 1 << 6;
+pub(crate) const SPARE_EVENT: u32 = 1 << 7;
 
 /// An asynchronous event.
 pub(crate) struct HostEvent {
@@ -216,6 +217,16 @@ pub(crate) const EVENTS: &[HostEvent] = &[
         bit: HEALTH_EVENT,
         enable: async_event::RELIABILITY,
         result: event::RELIABILITY_DEGRADED,
+    },
+    HostEvent {
+        item: NamedItem::io(
+            0x02,
+            "SMART / Health Status: Spare Below Threshold",
+            "5.2.1, figure 147",
+        ),
+        bit: SPARE_EVENT,
+        enable: async_event::SPARE,
+        result: event::SPARE_BELOW_THRESHOLD,
     },
     HostEvent {
         item: NamedItem::io(

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use crate::admin::COMMANDS;
 use crate::controller::{
     ANA_EVENT, Controller, DISCOVERY_EVENT, ERROR_ENTRIES_MAX, ERROR_EVENT, HEALTH_EVENT,
-    NAMESPACE_EVENT, SANITIZE_EVENT,
+    NAMESPACE_EVENT, SANITIZE_EVENT, SPARE_EVENT,
 };
 use crate::discovery::copy_window;
 use crate::feature::FEATURES;
@@ -27,6 +27,9 @@ use crate::subsystem::{ANA_GROUPS_MAX, NSID_MAX};
 const ANA_BYTES_MAX: usize = size_of::<AnaHeader>()
     + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>()
     + NSID_MAX as usize * size_of::<u32>();
+
+/// Available Spare Threshold: hosts are warned of a thin namespace where less is left below it.
+const SPARE_THRESHOLD_PERCENT: u8 = 20;
 
 /// Makes the bytes of a whole page.
 type Read = fn(&AdminRequest<'_>) -> Result<Vec<u8>, Fault>;
@@ -66,7 +69,7 @@ pub(crate) const PAGES: &[Page] = &[
     },
     Page {
         of_namespaces: true,
-        on_read: |request| request.controller.clear_event(HEALTH_EVENT),
+        on_read: |request| request.controller.clear_event(HEALTH_EVENT | SPARE_EVENT),
         ..page(
             NamedItem::io(lid::SMART, "SMART / Health Information", "5.16.1.3"),
             |request| Ok(smart(request)?.as_bytes().to_vec()),
@@ -286,9 +289,13 @@ fn smart(request: &AdminRequest<'_>) -> Result<Smart, Fault> {
     };
     let mut log: Smart = zeroed();
     if counters.media_errors > 0 {
-        log.critical_warning = critical_warning::RELIABILITY;
+        log.critical_warning |= critical_warning::RELIABILITY;
     }
-    log.available_spare = 100;
+    log.available_spare = 100 - counters.taken_percent.min(100);
+    log.available_spare_threshold = SPARE_THRESHOLD_PERCENT;
+    if log.available_spare < log.available_spare_threshold {
+        log.critical_warning |= critical_warning::SPARE;
+    }
     log.data_units_read = data_units(counters.read_bytes).into();
     log.data_units_written = data_units(counters.write_bytes).into();
     log.host_read_commands = counters.read_commands.into();
@@ -308,6 +315,7 @@ fn add(sum: IoCounters, one: IoCounters) -> IoCounters {
         write_commands: sum.write_commands.saturating_add(one.write_commands),
         write_bytes: sum.write_bytes.saturating_add(one.write_bytes),
         media_errors: sum.media_errors.saturating_add(one.media_errors),
+        taken_percent: sum.taken_percent.max(one.taken_percent),
     }
 }
 

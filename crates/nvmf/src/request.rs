@@ -121,6 +121,8 @@ pub struct IoCounters {
     pub write_bytes: u64,
     /// Commands that the media failed.
     pub media_errors: u64,
+    /// How full what is below the volume is.
+    pub taken_percent: u8,
 }
 
 /// What admin commands need from outside.

@@ -15,13 +15,10 @@ use super::{CommandAnswer, IscsiConnection, OwnMail, Service};
 const LOOK_INTERVAL: Nanos = 400_000_000;
 
 fn space_of(volume: &dyn Volume) -> Option<Space> {
-    let store::Space {
-        used_bytes,
-        available_bytes,
-    } = volume.space()?;
+    let space = volume.space()?;
     Some(Space {
-        used_bytes,
-        available_bytes,
+        used_bytes: space.used_bytes,
+        available_bytes: space.available_bytes,
     })
 }
 

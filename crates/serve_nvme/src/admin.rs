@@ -260,7 +260,7 @@ impl NvmeConnection {
         }
         let bound = self.bound.as_ref().expect("commands come after Connect");
         let counters = |nsid| match bound.served.volume(nsid) {
-            Some(volume) => io_counters(&volume.stats()),
+            Some(volume) => io_counters(&**volume),
             None => IoCounters::default(),
         };
         let env = Env {
@@ -646,7 +646,8 @@ fn lba_status(shared: &engine::Shared, ask: &LbaStatus, volume: &dyn Volume) -> 
 }
 
 /// What counts as which is the NVM Command Set's to say (1.0, section 4.1.4.2).
-fn io_counters(stats: &store::Stats) -> IoCounters {
+fn io_counters(volume: &dyn Volume) -> IoCounters {
+    let stats = volume.stats();
     IoCounters {
         read_commands: stats.reads + stats.compares,
         read_bytes: stats.read_bytes + stats.compare_bytes + stats.verify_bytes,
@@ -655,5 +656,6 @@ fn io_counters(stats: &store::Stats) -> IoCounters {
         media_errors: stats.errors.read_failed
             + stats.errors.write_failed
             + stats.errors.flush_failed,
+        taken_percent: volume.base().taken_percent(),
     }
 }

@@ -113,6 +113,13 @@ impl Service {
         }
     }
 
+    /// Little is left below a thin volume: its hosts are told.
+    pub fn space_is_low(&self, volume: &Arc<dyn Volume>) {
+        let uuid = volume.info().uuid.into_bytes();
+        let told = self.registry().space_is_low(uuid);
+        self.settle(told);
+    }
+
     /// What is behind a subsystem for a host that came in by a listener;
     /// nothing behind the discovery subsystem.
     pub fn served(&self, nqn: &str, listener: u16, host: Arc<str>) -> ServedSubsystem {

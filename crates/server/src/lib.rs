@@ -45,6 +45,7 @@ mod schedule;
 mod served;
 mod serving;
 mod shared;
+mod space;
 mod start;
 mod state;
 

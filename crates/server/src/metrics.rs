@@ -22,8 +22,6 @@ use crate::start::Running;
 const HOSTS_MAX: usize = 1000;
 /// The name of those.
 const OTHER_HOSTS: &str = "other";
-/// Volumes whose space is looked at at a time.
-const LOOKS_MAX: usize = 16;
 
 /// Why there was no connection that is encrypted: a word each.
 pub const TLS_FAILURES: &[&str] = &StreamProblem::REASONS;
@@ -72,8 +70,8 @@ pub struct VolumeMetrics {
     pub protocol: &'static str,
     /// The volume's name, or the export's path.
     pub volume: String,
-    /// Bytes that the volume took of what is below it when that was looked at last (see
-    /// [`Running::look_at_space`]); `None` of an export.
+    /// Bytes that the volume took of what is below it when that was looked at last, some seconds
+    /// ago; `None` of an export.
     pub used_bytes: Option<u64>,
     /// By operation.
     pub ops: [(&'static str, OpCounts, Histogram); IoOp::ALL.len()],
@@ -209,17 +207,6 @@ impl Running {
                 .filter_map(|export| VolumeMetrics::of(nfs, (export.path(), None), export.meter())),
         );
         all
-    }
-
-    /// Has [`VolumeMetrics::used_bytes`] say soon what is so now, of the next volumes with each
-    /// call: each of them may take a thread meanwhile.
-    pub fn look_at_space(&self) {
-        let volumes = self.volumes();
-        let first = self.space_looks.fetch_add(LOOKS_MAX, Ordering::Relaxed);
-        for at in 0..LOOKS_MAX.min(volumes.len()) {
-            let volume = &volumes[first.wrapping_add(at) % volumes.len()];
-            self.shared.engine.look_at_space(volume);
-        }
     }
 
     fn host_metrics(&self) -> Vec<HostMetrics> {

@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -32,6 +32,7 @@ use crate::report::Report;
 use crate::schedule;
 use crate::serving::Shard;
 use crate::shared::{Bind, Mailboxes, ServerMail, Shared};
+use crate::space;
 use crate::state::{ServedState, own_identity};
 
 /// Why a target did not start.
@@ -101,8 +102,6 @@ pub struct Running {
     reports: Mutex<Reports>,
     config: Config,
     missing: Vec<String>,
-    /// Volumes whose space was looked at, see [`Running::look_at_space`].
-    pub(crate) space_looks: AtomicUsize,
 }
 
 /// What reactors say at their end.
@@ -300,7 +299,9 @@ pub fn start_with(
         backend = name;
         starts.push(go);
     }
-    schedule::start(&shared).map_err(|error| StartError::Reactor(config.cpus[0], error))?;
+    for start in [schedule::start, space::start] {
+        start(&shared).map_err(|error| StartError::Reactor(config.cpus[0], error))?;
+    }
     let first = shared.mailboxes.set(mailboxes).is_ok();
     assert!(first, "a target starts once");
     for go in starts {
@@ -313,7 +314,6 @@ pub fn start_with(
         reports: Mutex::new(Reports::told_by(reports)),
         config,
         missing: Vec::new(),
-        space_looks: AtomicUsize::new(0),
     })
 }
 

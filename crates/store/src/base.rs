@@ -1,7 +1,7 @@
 //! What volumes of every kind have in common.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use faults::Fault;
 use mem::BufRange;
@@ -11,7 +11,12 @@ use crate::kept::KeptMarks;
 use crate::meter::IoMeters;
 use crate::parts::TakenRanges;
 use crate::stats::Counters;
-use crate::{Error, Info, Io, Progress, Range, State};
+use crate::{Error, Info, Io, Progress, Range, Space, State};
+
+/// How full, in percent, what is below a thin volume is when that is told.
+const SPACE_LEVELS: [u8; 3] = [80, 90, 95];
+/// By so much what is taken goes back below a level that is told again later.
+const LEVEL_BACK_PERCENT: u8 = 2;
 
 /// What volumes of every kind have in common: what they are, how large, their
 /// counters, and the ranges that may not be read.
@@ -20,6 +25,10 @@ pub struct Base {
     size_bytes: AtomicU64,
     /// What it took of what is below it when that was looked at last.
     used_bytes: AtomicU64,
+    /// How full that was then.
+    taken_percent: AtomicU8,
+    /// The last of [`SPACE_LEVELS`] that was told; 0 for none.
+    told_level: AtomicU8,
     is_looking: AtomicBool,
     pub(crate) counters: Counters,
     meters: IoMeters,
@@ -40,6 +49,8 @@ impl Base {
             info,
             size_bytes: AtomicU64::new(size_bytes),
             used_bytes: AtomicU64::new(0),
+            taken_percent: AtomicU8::new(0),
+            told_level: AtomicU8::new(0),
             is_looking: AtomicBool::new(false),
             counters: Counters::default(),
             meters: IoMeters::default(),
@@ -124,9 +135,32 @@ impl Base {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_used_bytes(&self, used_bytes: u64) {
+    /// How full what is below it was then, in percent, rounded up; 0 where that is not known.
+    pub fn taken_percent(&self) -> u8 {
+        self.taken_percent.load(Ordering::Relaxed)
+    }
+
+    /// What was found below it; where nothing is known it takes as much as it holds.
+    pub(crate) fn set_space(&self, space: Option<Space>) {
+        let used_bytes = space.map_or(self.size_bytes(), |space| space.used_bytes);
+        let taken_percent = space.map_or(0, |space| space.taken_percent());
         self.used_bytes.store(used_bytes, Ordering::Relaxed);
+        self.taken_percent.store(taken_percent, Ordering::Relaxed);
         self.is_looking.store(false, Ordering::Release);
+    }
+
+    /// The last of [`SPACE_LEVELS`] that is passed, if that has not been told. It is told again
+    /// when clearly less was taken meanwhile.
+    pub fn pass_level(&self) -> Option<u8> {
+        let percent = self.taken_percent();
+        let told = self.told_level.load(Ordering::Relaxed);
+        let passed = SPACE_LEVELS.into_iter().rfind(|level| percent > *level);
+        let is_new = passed.is_some_and(|level| level > told);
+        if is_new || percent + LEVEL_BACK_PERCENT < told {
+            self.told_level
+                .store(passed.unwrap_or(0), Ordering::Relaxed);
+        }
+        passed.filter(|_| is_new)
     }
 
     /// Whether a look at the space may begin: there is one at a time, so that a file
@@ -270,8 +304,10 @@ pub(crate) fn compare(data: BufRange, stored: BufRange) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use mem::Region;
+
+    use super::*;
+    use crate::{Kind, Spec, open};
 
     #[test]
     fn the_first_byte_that_differs_is_named() {
@@ -288,5 +324,28 @@ mod tests {
             assert_eq!(compare(a, b), Err(Error::Miscompare { offset }));
         }
         compare(a.slice(0, 0), b.slice(0, 0)).unwrap();
+    }
+
+    #[test]
+    fn levels_of_space_are_told_once_and_again_when_clearly_less_was_taken() {
+        let volume = open(&Spec::new("disk", Kind::RAM, 1 << 20, 512)).unwrap();
+        let base = volume.base();
+        let mut at = |taken: u64| {
+            base.set_space(Some(Space {
+                used_bytes: 7,
+                available_bytes: 10_000 - taken,
+                total_bytes: Some(10_000),
+            }));
+            base.pass_level()
+        };
+        let told = [0, 8000, 8001, 8100, 9500, 9501, 10_000].map(&mut at);
+        assert_eq!(told, [None, None, Some(80), None, Some(90), Some(95), None]);
+        // A little less is no less.
+        assert_eq!([9400, 9600].map(&mut at), [None, None]);
+        assert_eq!([9200, 9600].map(&mut at), [None, Some(95)]);
+        assert_eq!([100, 9600].map(&mut at), [None, Some(95)]);
+        base.set_space(None);
+        assert_eq!((base.pass_level(), base.taken_percent()), (None, 0));
+        assert_eq!(base.used_bytes(), 1 << 20, "as much as it holds");
     }
 }

@@ -781,6 +781,7 @@ impl Volume for File {
         Some(Space {
             used_bytes: u64::try_from(used).ok()?.saturating_mul(512),
             available_bytes: below.f_bavail.saturating_mul(below.f_frsize),
+            total_bytes: Some(below.f_blocks.saturating_mul(below.f_frsize)),
         })
     }
 }

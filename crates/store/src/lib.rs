@@ -155,6 +155,30 @@ pub struct Space {
     pub used_bytes: u64,
     /// Bytes that are left for it and for everything else that is kept there.
     pub available_bytes: u64,
+    /// Bytes that there are in all; `None` of the machine's memory, which what is idle fills, too.
+    pub total_bytes: Option<u64>,
+}
+
+impl Space {
+    /// What two volumes take, which may lie in one place: what is left is that of the fuller one.
+    pub(crate) fn with(self, other: Space) -> Space {
+        let fuller = match other.available_bytes < self.available_bytes {
+            true => other,
+            false => self,
+        };
+        Space {
+            used_bytes: self.used_bytes + other.used_bytes,
+            ..fuller
+        }
+    }
+
+    /// How full it is there, rounded up; 0 where that is not known.
+    fn taken_percent(&self) -> u8 {
+        let total = self.total_bytes.unwrap_or(0);
+        let taken = total.saturating_sub(self.available_bytes);
+        let percent = (u128::from(taken) * 100).div_ceil(u128::from(total.max(1)));
+        percent as u8
+    }
 }
 
 /// A run of logical blocks that can be read and written.
@@ -331,12 +355,10 @@ pub trait Volume: Send + Sync {
         None
     }
 
-    /// Has [`Base::used_bytes`] say what is so now. Blocks: not for a reactor at
-    /// work. Call [`Base::begin_look`] before.
+    /// Has [`Base::used_bytes`] and [`Base::taken_percent`] say what is so now. Blocks: not for
+    /// a reactor at work. Call [`Base::begin_look`] before.
     fn look_at_space(&self) {
-        let used_bytes = self.space().map(|space| space.used_bytes);
-        self.base()
-            .set_used_bytes(used_bytes.unwrap_or(self.size_bytes()));
+        self.base().set_space(self.space());
     }
 
     /// What it is encrypted by, if it is.

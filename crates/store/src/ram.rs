@@ -300,6 +300,7 @@ impl Volume for Ram {
         Some(Space {
             used_bytes,
             available_bytes: memory::available_bytes()?,
+            total_bytes: None,
         })
     }
 }

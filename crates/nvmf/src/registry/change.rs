@@ -11,6 +11,7 @@ use super::{ControllerChange, ControllerId, Registry};
 use crate::command::AnaState;
 use crate::controller::{
     ANA_EVENT, Controller, DISCOVERY_EVENT, NAMESPACE_EVENT, RESERVATION_EVENT, SANITIZE_EVENT,
+    SPARE_EVENT,
 };
 use crate::discovery::Port;
 use crate::reservation::Notice;
@@ -278,6 +279,18 @@ impl Registry {
                 if controller.subsystem.nqn == nqn {
                     change.raise(controller, SANITIZE_EVENT);
                 }
+            }
+        }
+        change
+    }
+
+    /// Tells hosts that see the volume with this UUID that little is left below it.
+    pub fn space_is_low(&mut self, uuid: [u8; 16]) -> ControllerChange {
+        let mut change = ControllerChange::default();
+        for controller in self.controllers_mut() {
+            let is_seen = (controller.namespaces()).any(|namespace| namespace.uuid == uuid);
+            if is_seen {
+                change.raise(controller, SPARE_EVENT);
             }
         }
         change

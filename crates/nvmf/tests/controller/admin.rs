@@ -146,6 +146,31 @@ fn events_of_every_kind() {
 }
 
 #[test]
+fn little_space_below_a_volume_is_told_to_hosts_that_see_it_and_ask_for_it() {
+    let mut bench = Bench::new();
+    let id = bench.controller();
+    bench.hold_event_request(id, 0);
+    let (seen, unseen) = ([5; 16], [77; 16]);
+    let told = bench.registry.space_is_low(seen);
+    assert_eq!(told, ControllerChange::default(), "not asked for");
+    bench.log(id, lid::SMART, 0, 0, 512).unwrap();
+    bench.set_feature(id, fid::ASYNC_EVENT_CONFIG, 1);
+    let told = bench.registry.space_is_low(unseen);
+    assert_eq!(told, ControllerChange::default());
+    for tag in [0, 1] {
+        let told = bench.registry.space_is_low(seen);
+        assert_eq!(told.events, [100], "{tag}");
+        assert_eq!(bench.take_event(id).unwrap().1.result, 0x02_0201);
+        // Masked until its page is read.
+        bench.hold_event_request(id, tag + 1);
+        let told = bench.registry.space_is_low(seen);
+        assert_eq!(told, ControllerChange::default());
+        bench.log(id, lid::SMART, 0, 0, 512).unwrap();
+        assert!(bench.take_event(id).is_none());
+    }
+}
+
+#[test]
 fn aborts_are_handed_on_and_counted() {
     let mut bench = Bench::new();
     let id = bench.controller();

@@ -211,6 +211,7 @@ fn smart_log_counts() {
         write_commands: 13,
         write_bytes: 512_000,
         media_errors: 2,
+        taken_percent: 0,
     };
     bench.now = SECOND + 2 * 3600 * SECOND;
     let _ = bench.identify(id, 0xff, 0);
@@ -222,6 +223,13 @@ fn smart_log_counts() {
     bench.counters.media_errors = 0;
     let fine = bench.log(id, lid::SMART, 5, 0, 512).unwrap();
     assert_eq!(fine[0], 0);
+    for (taken, spare, warning) in [(80, 20, 0), (81, 19, 1), (100, 0, 1)] {
+        bench.counters.taken_percent = taken;
+        for nsid in [5, NSID_ALL] {
+            let log = bench.log(id, lid::SMART, nsid, 0, 512).unwrap();
+            assert_eq!((log[0], log[3], log[4]), (warning, spare, 20), "{taken} %");
+        }
+    }
     for nsid in [0, NSID_ALL] {
         let all = bench.log(id, lid::SMART, nsid, 0, 512).unwrap();
         assert_eq!(u64_at(&all, 64), 22, "both namespaces");

@@ -20,6 +20,7 @@ fn have(gate: &Gate, used_bytes: u64, available_bytes: u64) {
     let space = Space {
         used_bytes,
         available_bytes,
+        total_bytes: None,
     };
     *gate.space.lock().expect("a lock") = Some(space);
 }

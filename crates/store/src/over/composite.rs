@@ -534,14 +534,7 @@ impl Volume for Composite {
     fn space(&self) -> Option<Space> {
         let mut below = self.legs.iter().map(|leg| leg.part.volume().space());
         let first = below.next()??;
-        let all = below.try_fold(first, |sum, space| {
-            let space = space?;
-            Some(Space {
-                used_bytes: sum.used_bytes + space.used_bytes,
-                // They may lie in one place.
-                available_bytes: sum.available_bytes.min(space.available_bytes),
-            })
-        })?;
+        let all = below.try_fold(first, |sum, space| Some(sum.with(space?)))?;
         let used_bytes = match self.map {
             Map::Slice { .. } => self.allocated_bytes()?,
             _ => all.used_bytes,

@@ -62,7 +62,9 @@ pub mod capability {
 pub mod async_event {
     /// SMART / Health Critical Warnings.
     pub const SMART_WARNINGS: u32 = 0xff;
-    /// NVM subsystem reliability has been degraded, one of the warnings above.
+    /// Available spare is below its threshold, one of the warnings above.
+    pub const SPARE: u32 = 1 << 0;
+    /// NVM subsystem reliability has been degraded, another one.
     pub const RELIABILITY: u32 = 1 << 2;
     /// Asymmetric Namespace Access Change Notices.
     pub const ANA_CHANGE: u32 = 1 << 11;

@@ -81,6 +81,8 @@ impl From<u64> for Wide {
 
 /// Bits of the Critical Warning.
 pub mod critical_warning {
+    /// Available spare is below its threshold.
+    pub const SPARE: u8 = 1 << 0;
     /// NVM subsystem reliability is degraded.
     pub const RELIABILITY: u8 = 1 << 2;
 }
@@ -269,6 +271,8 @@ pub mod event {
         0x02 | (super::lid::CHANGED_NAMESPACES as u32) << 16;
     /// Notice: Asymmetric Namespace Access Change, answered by reading log page 0Ch.
     pub const ANA_CHANGED: u32 = 0x02 | 0x03 << 8 | (super::lid::ANA as u32) << 16;
+    /// SMART / Health Status: Spare Below Threshold, answered by reading log page 02h.
+    pub const SPARE_BELOW_THRESHOLD: u32 = 0x01 | 0x02 << 8 | (super::lid::SMART as u32) << 16;
     /// SMART / Health Status: NVM subsystem reliability, answered by reading log page 02h.
     pub const RELIABILITY_DEGRADED: u32 = 0x01 | (super::lid::SMART as u32) << 16;
     /// Error: Transient Internal Error, answered by reading log page 01h.

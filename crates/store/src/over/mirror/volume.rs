@@ -150,13 +150,7 @@ impl Volume for Mirror {
         let legs = self.legs();
         let mut spaces = legs.volumes().map(|leg| leg.space());
         let first = spaces.next()??;
-        spaces.try_fold(first, |sum, space| {
-            let space = space?;
-            Some(Space {
-                used_bytes: sum.used_bytes + space.used_bytes,
-                available_bytes: sum.available_bytes.min(space.available_bytes),
-            })
-        })
+        spaces.try_fold(first, |sum, space| Some(sum.with(space?)))
     }
 
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
