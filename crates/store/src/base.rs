@@ -39,6 +39,8 @@ pub struct Base {
     pub(crate) leg_bits: u32,
     /// What was written is there when it is opened again.
     pub(crate) outlasts_process: bool,
+    /// Some of its I/Os wait for something, however short they are.
+    pub(crate) takes_time: bool,
 }
 
 impl Base {
@@ -46,6 +48,7 @@ impl Base {
     pub fn new(info: Info, size_bytes: u64) -> Base {
         Base {
             outlasts_process: info.volatile_cache,
+            takes_time: info.volatile_cache,
             info,
             size_bytes: AtomicU64::new(size_bytes),
             used_bytes: AtomicU64::new(0),
@@ -67,6 +70,7 @@ impl Base {
             counters: Counters::of_volume_over_others(),
             leg_bits,
             outlasts_process: outlasts,
+            takes_time: true,
             ..Base::new(info, size_bytes)
         }
     }

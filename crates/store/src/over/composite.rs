@@ -17,6 +17,7 @@ use super::{LegBits, Shape};
 use crate::locks::{Caller, Claim, HeldRange, Locks};
 use crate::parts::{VolumePart, WHOLE};
 use crate::problem::Problem;
+use crate::spec::Settings;
 use crate::{
     Base, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Task, Volume, resize,
 };
@@ -63,9 +64,11 @@ impl Composite {
             Ok(Leg { part, is_told })
         });
         let legs: Vec<Leg> = legs.collect::<Result<_, Problem>>()?;
-        let mut below = legs.iter().map(|leg| leg.part.volume().base());
-        let outlasts = below.all(|base| base.outlasts_process);
-        let base = Base::over(shape.info, shape.size_bytes, bits.total, outlasts);
+        let below = || legs.iter().map(|leg| leg.part.volume().base());
+        let outlasts = below().all(|base| base.outlasts_process);
+        let is_delayed = matches!(spec.kind.settings, Settings::Delay { .. });
+        let mut base = Base::over(shape.info, shape.size_bytes, bits.total, outlasts);
+        base.takes_time = is_delayed || below().any(|base| base.takes_time);
         Ok(Composite {
             base: base.with_state(state),
             map: shape.map,
@@ -374,6 +377,10 @@ impl Volume for Composite {
     #[inline]
     fn borrow(&self, offset: u64, len: u32) -> Option<Loan> {
         self.base.check_write(offset, len.into()).ok()?;
+        // What commits a loan cannot wait for an I/O that has the range for longer than a step.
+        if self.base.takes_time {
+            return None;
+        }
         let run = self.run_in_memory(offset, len.into())?;
         self.leg(run.leg).borrow(run.offset, len)
     }

@@ -666,6 +666,28 @@ fn nothing_is_lent_of_what_is_being_changed() {
     assert!(volume.lend(0, 4096).is_some());
 }
 
+/// Its range is held for as long as one of them takes.
+#[test]
+fn write_to_memory_beside_a_volume_that_takes_time_waits_for_its_range() {
+    const CHUNK: u32 = 64 << 10;
+    let part = || Ram(1 << 20);
+    let stripe = Stripe(vec![part(), Delay(Box::new(part()))], CHUNK.into());
+    let opened = Slice(Box::new(stripe), 0, 1 << 20).open();
+    let volume = &*opened.volume;
+    let mut desk = Desk::new(volume);
+    let long = desk.start(write_io(0, 1, 2 * CHUNK as usize));
+    assert_eq!(desk.results[long], None);
+    assert!(volume.borrow(0, CHUNK).is_none());
+    let behind = desk.start(write_io(0, 2, CHUNK as usize));
+    assert!(desk.waits(behind));
+    desk.calls();
+    assert_eq!(desk.results[behind], Some(Ok(())));
+    assert!(
+        volume.borrow(0, CHUNK).is_none(),
+        "it may be held again by then"
+    );
+}
+
 fn ram(name: &str, bytes: u64) -> Arc<dyn Volume> {
     open(&Spec::new(name, Kind::RAM, bytes, 512)).unwrap()
 }
