@@ -11,7 +11,7 @@ use machine::locked;
 use nvmf::Registry;
 use reactor::{BoundListener, Mailbox};
 use serve_nfs::{FileSystemSpec, files};
-use store::{Examined, Range, Volume};
+use store::{Examined, Volume};
 
 use crate::change::ChangeError;
 use crate::config::{Limits, ListenerSpec};
@@ -157,15 +157,7 @@ impl Shared {
         let volumes = self.volumes();
         let below = spec.kind.of().iter().map(|part| {
             let volume = volumes.iter().find(|volume| volume.info().name == *part)?;
-            Some(Examined {
-                info: volume.info().clone(),
-                size_bytes: volume.size_bytes(),
-                note: None,
-                has_data: !volume.is_blank(Range {
-                    offset: 0,
-                    len: volume.size_bytes(),
-                }),
-            })
+            Some(Examined::of(&**volume))
         });
         // What it is made of may come with it.
         let Some(below) = below.collect::<Option<Vec<_>>>() else {

@@ -19,7 +19,9 @@ use crate::ram::Ram;
 use crate::snapshot::{Exposed, SnapshotMedium};
 use crate::spec::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Settings, Spec, beside};
 use crate::state::Former;
-use crate::{Base, Info, Medium, State, Volume, block, identity, memory, regular, snapshot, state};
+use crate::{
+    Base, Info, Medium, Range, State, Volume, block, identity, memory, regular, snapshot, state,
+};
 
 /// A kind of volume: its word, and how it is opened.
 pub struct KindRow {
@@ -354,7 +356,7 @@ pub fn over_legs(
 /// What [`examine`] has found of a volume that can be opened.
 #[derive(Debug)]
 pub struct Examined {
-    /// What hosts would know it by.
+    /// What hosts would know it by; read only, too, where a host has write-protected it for good.
     pub info: Info,
     /// What it would have.
     pub size_bytes: u64,
@@ -362,6 +364,22 @@ pub struct Examined {
     pub note: Option<String>,
     /// Something was written to it, as far as can be told without opening it.
     pub has_data: bool,
+}
+
+impl Examined {
+    /// What an open volume is. Blocks.
+    pub fn of(volume: &dyn Volume) -> Examined {
+        let (offset, len) = (0, volume.size_bytes());
+        Examined {
+            info: Info {
+                read_only: volume.base().refuses_writes(),
+                ..volume.info().clone()
+            },
+            size_bytes: len,
+            note: None,
+            has_data: !volume.is_blank(Range { offset, len }),
+        }
+    }
 }
 
 /// What would keep a volume from being opened now, or what it would be. Nothing is
@@ -374,10 +392,15 @@ pub fn examine(spec: &Spec) -> Result<Examined, OpenError> {
 pub fn examine_over(spec: &Spec, below: &[&Examined]) -> Result<Examined, OpenError> {
     let examined = || {
         check(spec)?;
-        let parts = below.iter().map(|part| (&part.info, part.size_bytes));
+        let parts = below.iter().map(|part| PartInfo {
+            info: &part.info,
+            size_bytes: part.size_bytes,
+            refuses_writes: part.info.read_only,
+        });
         let parts: Vec<PartInfo> = parts.collect();
-        let found = (spec.kind.row().examine)(spec, path(spec), &parts)?;
-        state::examine(spec, found.info.uuid, found.former)?;
+        let mut found = (spec.kind.row().examine)(spec, path(spec), &parts)?;
+        let state = state::examine(spec, found.info.uuid, found.former)?;
+        found.info.read_only |= state.is_some_and(|state| state.write_protected);
         // What others have of the volume below is not in a slice.
         let is_whole = !matches!(spec.kind.settings, Settings::Slice { .. });
         let has_data = found.has_data || is_whole && below.iter().any(|part| part.has_data);

@@ -27,8 +27,25 @@ mod task;
 /// Volumes that one may be made of.
 pub(crate) const PARTS_MAX: usize = 32;
 
-/// A volume that another one is, or is to be, made of: what it is, and its bytes.
-pub(crate) type PartInfo<'i> = (&'i Info, u64);
+/// A volume that another one is, or is to be, made of.
+#[derive(Clone, Copy)]
+pub(crate) struct PartInfo<'i> {
+    pub info: &'i Info,
+    pub size_bytes: u64,
+    /// It is read only, or hosts have write-protected it for good.
+    pub refuses_writes: bool,
+}
+
+impl PartInfo<'_> {
+    /// Of an open one.
+    pub(crate) fn of(volume: &Arc<dyn Volume>) -> PartInfo<'_> {
+        PartInfo {
+            info: volume.info(),
+            size_bytes: volume.size_bytes(),
+            refuses_writes: volume.base().refuses_writes(),
+        }
+    }
+}
 
 /// What a volume is to be that is made of others.
 pub(crate) struct Shape {
@@ -43,7 +60,7 @@ pub(crate) struct Shape {
 pub(crate) fn shape(spec: &Spec, parts: &[PartInfo]) -> Result<Shape, Problem> {
     check_parts(spec, parts)?;
     let block_bytes = u64::from(spec.block_bytes);
-    let sizes: Vec<u64> = parts.iter().map(|(_, size_bytes)| *size_bytes).collect();
+    let sizes: Vec<u64> = parts.iter().map(|part| part.size_bytes).collect();
     let in_blocks = |key, bytes: u64| match bytes.is_multiple_of(block_bytes) {
         true => Ok(bytes),
         false => Err(Problem::NotInBlocks {
@@ -112,16 +129,17 @@ fn check_parts(spec: &Spec, parts: &[PartInfo]) -> Result<(), Problem> {
             most: *kind.parts.end(),
         });
     }
-    for (part, _) in parts {
-        if !block_bytes.is_multiple_of(part.block_bytes) {
+    for part in parts {
+        let name = &part.info.name;
+        if !block_bytes.is_multiple_of(part.info.block_bytes) {
             return Err(Problem::PartBlock {
-                part: part.name.clone(),
-                part_block_bytes: part.block_bytes,
+                part: name.clone(),
+                part_block_bytes: part.info.block_bytes,
                 block_bytes,
             });
         }
-        if part.read_only && !spec.read_only {
-            return Err(Problem::PartReadOnly(part.name.clone()));
+        if part.refuses_writes && !spec.read_only {
+            return Err(Problem::PartReadOnly(name.clone()));
         }
     }
     debug_assert!(BLOCK_SIZES.contains(&block_bytes), "it was checked");
@@ -130,17 +148,18 @@ fn check_parts(spec: &Spec, parts: &[PartInfo]) -> Result<(), Problem> {
 
 /// Follows from what it is made of: what lies in memory of two processes is two volumes.
 fn uuid(spec: &Spec, parts: &[PartInfo]) -> Uuid {
-    let of: Vec<Uuid> = parts.iter().map(|(info, _)| info.uuid).collect();
+    let of: Vec<Uuid> = parts.iter().map(|part| part.info.uuid).collect();
     let derived = || identity::of_parts(spec.kind.name(), &spec.name, &of);
     spec.uuid.unwrap_or_else(derived)
 }
 
 fn info(spec: &Spec, parts: &[PartInfo], map: &Map) -> Info {
-    let volatile_cache = parts.iter().any(|(part, _)| part.volatile_cache);
+    let infos = || parts.iter().map(|part| part.info);
+    let volatile_cache = infos().any(|part| part.volatile_cache);
     let info = spec.info(uuid(spec, parts), volatile_cache);
-    let least = |of: fn(&Info) -> u32| parts.iter().map(|(part, _)| of(part)).min().unwrap_or(0);
+    let least = |of: fn(&Info) -> u32| infos().map(of).min().unwrap_or(0);
     Info {
-        is_thin: parts.iter().all(|(part, _)| part.is_thin),
+        is_thin: infos().all(|part| part.is_thin),
         atomic_bytes: match map {
             Map::Slice { .. } => least(|part| part.atomic_bytes),
             _ => info.atomic_bytes,
@@ -173,10 +192,7 @@ pub(crate) fn open_with(
 }
 
 fn infos(volumes: &[Arc<dyn Volume>]) -> Vec<PartInfo<'_>> {
-    let infos = volumes
-        .iter()
-        .map(|volume| (volume.info(), volume.size_bytes()));
-    infos.collect()
+    volumes.iter().map(PartInfo::of).collect()
 }
 
 /// The bits of a token by which a volume tells those apart that it is made of: above

@@ -211,7 +211,10 @@ pub enum Problem {
         block_bytes: u32,
     },
     /// A volume that it is to be made of may not be changed.
-    #[error("the volume \"{0}\" is read only: set read_only for this one too")]
+    #[error(
+        "the volume \"{0}\" is read only, or a host has write-protected it for good: set read_only \
+         for this one too, or name another volume"
+    )]
     PartReadOnly(String),
     /// A volume that it is to be made of, or the range of it, is part of another.
     #[error(

@@ -63,7 +63,7 @@ pub(crate) struct Document {
     file: Option<String>,
     /// There while Persist Through Power Loss is on.
     pub(crate) reservations: Option<Rules>,
-    write_protected: bool,
+    pub(crate) write_protected: bool,
     /// First byte and number of bytes of each.
     unreadable: Vec<(u64, u64)>,
     /// The UUID of the mirror that the volume is a leg of, and the generation in which it was.
@@ -444,20 +444,24 @@ fn claim(
     Ok((document, true))
 }
 
-/// What of its state file would keep the volume `volume` from being opened.
-pub(crate) fn examine(spec: &Spec, volume: Uuid, former: Option<Former>) -> Result<(), Problem> {
+/// What of its state file would keep the volume `volume` from being opened, or what it says.
+pub(crate) fn examine(
+    spec: &Spec,
+    volume: Uuid,
+    former: Option<Former>,
+) -> Result<Option<Document>, Problem> {
     let Some(path) = place(spec) else {
-        return Ok(());
+        return Ok(None);
     };
     check_place(spec, &path)?;
     lock(spec, &path, false)?;
     let loaded = load(&path).map_err(cannot_read(&path))?;
-    let (_, is_taken_over) = claim(&path, loaded.map(|(_, bytes)| bytes), volume, former)?;
+    let (document, is_taken_over) = claim(&path, loaded.map(|(_, bytes)| bytes), volume, former)?;
     if is_taken_over && !spec.read_only && !spec.kind.is_memory() {
         let may = access(folder(&path), Access::WRITE_OK | Access::EXEC_OK);
         may.map_err(|error| cannot_write(&path)(error.into()))?;
     }
-    Ok(())
+    Ok(Some(document))
 }
 
 /// Where the state file of a volume lies. A link leads there and stays: what replaced

@@ -136,6 +136,23 @@ fn mirror_without_its_log_does_not_begin_with_a_leg_that_was_behind() {
 }
 
 #[test]
+fn volume_that_a_host_has_write_protected_becomes_no_leg() {
+    let room = Room::new(2);
+    let protected = room.leg(2);
+    protected.state().protect_permanently().unwrap();
+    let volume = room.open();
+    let mirror = volume.as_mirror().unwrap();
+    let mut legs = mirror.volumes();
+    legs.push(protected);
+    let told = mirror.set_legs(legs).err().unwrap();
+    assert!(
+        told.to_string().contains("\"leg2\" is read only, or"),
+        "{told}"
+    );
+    assert_eq!(words(&*volume), ["in-sync"; 2]);
+}
+
+#[test]
 fn leg_of_memory_that_comes_back_holds_nothing() {
     let room = Room::new(1);
     let ram = || open(&Spec::new("ram", Kind::RAM, SIZE, 512)).unwrap();

@@ -836,6 +836,33 @@ fn impossible_volume_is_refused_with_what_would_be_right() {
 }
 
 #[test]
+fn volume_that_a_host_has_write_protected_is_part_of_none_that_is_written() {
+    let (folder, a) = file("a", 1 << 20);
+    a.state().protect_permanently().unwrap();
+    let kind = Kind::concat(&["a"]);
+    let told = try_over(("c", 0), kind.clone(), &[&a])
+        .err()
+        .expect("a is protected");
+    assert!(told.contains("a host has write-protected it"), "{told}");
+    let sealed = Spec {
+        read_only: true,
+        ..Spec::new("c", kind.clone(), 1 << 20, 512)
+    };
+    drop(open_over(&sealed, vec![a]).unwrap());
+    // The same before anything is opened.
+    let below = Spec::new("a", Kind::file(folder.path().join("a")), 1 << 20, 512);
+    let below = store::examine(&below).unwrap();
+    assert!(below.info.read_only);
+    let spec = Spec::new("c", kind, 1 << 20, 512);
+    let told = store::examine_over(&spec, &[&below]).err().unwrap();
+    assert!(
+        told.to_string().contains("\"a\" is read only, or"),
+        "{told}"
+    );
+    store::examine_over(&sealed, &[&below]).unwrap();
+}
+
+#[test]
 fn volume_made_of_memory_of_another_process_is_another_volume() {
     let with_uuid = |n| Spec {
         uuid: Some(uuid::Uuid::from_u128(n)),

@@ -79,9 +79,7 @@ fn open_on(
         None => None,
     };
     let below = with_absent(spec, below, loaded.as_ref());
-    let infos: Vec<PartInfo> = (below.iter())
-        .map(|volume| (volume.info(), volume.size_bytes()))
-        .collect();
+    let infos: Vec<PartInfo> = below.iter().map(PartInfo::of).collect();
     let shape = known_shape(spec, loaded.as_ref(), &infos)?;
     let (uuid, size_bytes) = (shape.info.uuid, shape.size_bytes);
     let record = match &loaded {
@@ -162,12 +160,12 @@ fn known_shape(
     let mut spec = spec.clone();
     spec.uuid = spec.uuid.or(Some(record.mirror));
     let known = shape(&spec, parts)?;
-    let smallest = parts.iter().min_by_key(|(_, size_bytes)| *size_bytes);
+    let smallest = parts.iter().min_by_key(|part| part.size_bytes);
     match smallest {
-        Some((leg, leg_bytes)) if spec.size_bytes == 0 && known.size_bytes < record.size_bytes => {
+        Some(leg) if spec.size_bytes == 0 && known.size_bytes < record.size_bytes => {
             Err(Problem::LegShrunk {
-                leg: leg.name.clone(),
-                leg_bytes: *leg_bytes,
+                leg: leg.info.name.clone(),
+                leg_bytes: leg.size_bytes,
                 size_bytes: record.size_bytes,
             })
         }

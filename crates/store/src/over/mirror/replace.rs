@@ -116,7 +116,7 @@ impl Mirror {
                     part_block_bytes: leg.block_bytes,
                     block_bytes: info.block_bytes,
                 }
-            } else if leg.read_only && !info.read_only {
+            } else if volume.base().refuses_writes() && !info.read_only {
                 Problem::PartReadOnly(leg.name.clone())
             } else if !old.bits.has_room(volume.base().leg_bits) {
                 Problem::TooDeep
