@@ -9,8 +9,7 @@ pub(crate) fn notes_of_mirror((volume, mirror): &(String, MirrorStatus)) -> Vec<
     let notes = legs.map(|leg| {
         let bytes = leg.missing_bytes;
         let what = match (leg.is_out, mirror.resync_rate) {
-            (true, _) => "is out: see to its disk; it is copied to when it answers again, after a failed flush \
-                 when weft is started again",
+            (true, _) => "is out: see to its disk; it is copied to when it answers again",
             (false, 0) => "waits: `resync_rate` is 0",
             (false, _) => "is being copied to",
         };

@@ -11,7 +11,8 @@
 //! failure is kept, and every later flush and durable write fails with it until
 //! the volume is opened again, which empties the cache first: after that, or
 //! after a start of a killed weft, reads return what is on the disk, and what is
-//! flushed from then on is there too. Reads and other writes go on. What
+//! flushed from then on is there too. A leg of a mirror needs no such start: the
+//! mirror writes all to it again that may be lost. Reads and other writes go on. What
 //! remains: of two syncs that overlap, one may succeed in the instant before the
 //! other has reported.
 //!
@@ -769,6 +770,10 @@ impl Volume for File {
 
     fn snapshots(&self) -> Option<&Snapshots> {
         self.snapshots.as_ref()
+    }
+
+    fn forget_loss(&self) {
+        self.lost.let_go();
     }
 
     fn space(&self) -> Option<Space> {

@@ -381,6 +381,10 @@ pub trait Volume: Send + Sync {
         asked.is_ok() && found.iter().all(is_hole)
     }
 
+    /// Takes flushes again after one that has failed. What that may have lost is written anew, by
+    /// the mirror that it is a leg of.
+    fn forget_loss(&self) {}
+
     /// The parts of a range that are marked with [`Io::MarkUnreadable`], in
     /// order, `max` at most.
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {

@@ -1,7 +1,7 @@
 //! What a sync of a file has lost: kept from the first failure on, see [`crate::file`].
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use faults::Fault;
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ pub(crate) struct Lost {
     path: PathBuf,
     /// The error of the first sync that failed, or 0.
     errno: AtomicI32,
+    is_told: AtomicBool,
 }
 
 impl Lost {
@@ -24,6 +25,7 @@ impl Lost {
             volume,
             path,
             errno: AtomicI32::new(0),
+            is_told: AtomicBool::new(false),
         }
     }
 
@@ -43,6 +45,12 @@ impl Lost {
 
     /// What was lost is no part of the volume any more.
     pub(crate) fn forget(&self) {
+        self.is_told.store(false, Ordering::Relaxed);
+        self.let_go();
+    }
+
+    /// What was lost is written anew. What is lost after that is told by who writes it.
+    pub(crate) fn let_go(&self) {
         self.errno.store(0, Ordering::Release);
     }
 
@@ -54,7 +62,8 @@ impl Lost {
         }
         let (new, old) = (Ordering::AcqRel, Ordering::Relaxed);
         let lost = errno.raw_os_error();
-        if self.errno.compare_exchange(0, lost, new, old).is_ok() {
+        let is_first = self.errno.compare_exchange(0, lost, new, old).is_ok();
+        if is_first && !self.is_told.swap(true, Ordering::Relaxed) {
             error!(
                 volume = self.volume,
                 path = %self.path.display(),

@@ -560,6 +560,10 @@ impl Volume for Composite {
         })
     }
 
+    fn forget_loss(&self) {
+        (0..self.legs.len()).for_each(|leg| self.leg(leg).forget_loss());
+    }
+
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
         // Two that are apart on a volume below are apart here, so `max` of each are enough.
         let marks = (0..self.legs.len()).map(|leg| {

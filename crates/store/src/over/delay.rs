@@ -146,6 +146,10 @@ impl Volume for Delay {
         self.below.is_blank(range)
     }
 
+    fn forget_loss(&self) {
+        self.below.forget_loss();
+    }
+
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
         self.below.unreadable(offset, len, max)
     }

@@ -343,8 +343,7 @@ impl Log {
             volume = self.name,
             leg = name,
             "a write to a leg of the mirror has failed: it is served by the others; see to the \
-             disk: it is copied to when it answers again, after a failed flush when weft is \
-             started again"
+             disk: it is copied to when it answers again"
         );
     }
 

@@ -159,8 +159,10 @@ impl Mirror {
         let ended = match &task.work {
             Work::Clean(_) => self.flush(&mut task, record.members(), files, token),
             Work::Ask { leg, .. } => {
-                let leg = 1 << leg;
-                self.flush(&mut task, leg, files, token)
+                let leg = *leg;
+                // It lacks all that was not flushed when it went out.
+                task.legs.volume(leg).forget_loss();
+                self.flush(&mut task, 1 << leg, files, token)
             }
             Work::Copy(_) => self.copy_on(&mut task, files, token),
         };

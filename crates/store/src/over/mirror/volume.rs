@@ -153,6 +153,10 @@ impl Volume for Mirror {
         spaces.try_fold(first, |sum, space| Some(sum.with(space?)))
     }
 
+    fn forget_loss(&self) {
+        self.legs().volumes().for_each(|leg| leg.forget_loss());
+    }
+
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
         let legs = self.legs();
         let (mut all, mut at, end): (Vec<Range>, u64, u64) = (Vec::new(), offset, {
