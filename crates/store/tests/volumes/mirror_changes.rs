@@ -165,6 +165,25 @@ fn mirror_without_its_log_does_not_begin_with_a_leg_that_was_behind() {
 }
 
 #[test]
+fn mirror_grows_to_no_more_than_a_leg_has_that_is_not_there() {
+    let mut room = Room::new(2);
+    drop(room.open());
+    room.sizes[1] = SIZE + REGION;
+    let spec = Spec::new("mirror", Kind::mirror(&["leg0", "leg1"]), 0, 512);
+    let log = Box::new(room.log.clone());
+    let volume = over_legs(&spec, vec![room.leg(1)], State::volatile(), log).unwrap();
+    assert_eq!(words(&*volume), ["out", "in-sync"]);
+    assert_eq!(volume.size_bytes(), SIZE);
+    volume.resize(0, false).unwrap();
+    assert_eq!(volume.size_bytes(), SIZE);
+    let mirror = volume.as_mirror().unwrap();
+    mirror.take_back(&room.leg(0)).unwrap();
+    let mut files = Fake::default();
+    settle(&*volume, &mut files, 60 * S);
+    assert_eq!(words(&*volume), ["in-sync", "in-sync"]);
+}
+
+#[test]
 fn volume_that_a_host_has_write_protected_becomes_no_leg() {
     let room = Room::new(2);
     let protected = room.leg(2);

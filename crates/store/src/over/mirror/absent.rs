@@ -9,9 +9,7 @@ use rustix::io::Errno;
 use uuid::Uuid;
 
 use super::record::MirrorRecord;
-use crate::{
-    Base, Error, Extent, Io, Kind, Progress, ResizeError, SIZE_MAX_BYTES, Spec, Task, Volume,
-};
+use crate::{Base, Error, Extent, Info, Io, Kind, Progress, ResizeError, Spec, Task, Volume};
 
 /// The word for what it is.
 const KIND: &str = "absent";
@@ -25,29 +23,43 @@ pub(super) fn with_absent(
     below: Vec<Arc<dyn Volume>>,
     record: Option<&MirrorRecord>,
 ) -> Vec<Arc<dyn Volume>> {
-    let Some(record) = record.filter(|_| below.len() < spec.kind.of().len()) else {
-        return below;
-    };
-    let is_there = |uuid: &Uuid| below.iter().any(|leg| leg.info().uuid == *uuid);
-    let known = record.legs.iter().map(|leg| leg.volume);
-    let mut gone = known.filter(|uuid| !is_there(uuid));
+    let there: Vec<&Info> = below.iter().map(|leg| leg.info()).collect();
+    let mut gone = absent_legs(spec, &there, record).into_iter();
     let legs = spec.kind.of().iter().filter_map(|name| {
         let found = below.iter().find(|leg| leg.info().name == *name);
-        match found {
-            Some(leg) => Some(leg.clone()),
-            None => Some(absent(name, gone.next()?, spec.block_bytes)),
-        }
+        found.cloned().or_else(|| gone.next())
     });
     legs.collect()
 }
 
-fn absent(name: &str, uuid: Uuid, block_bytes: u32) -> Arc<dyn Volume> {
-    let spec = Spec::new(name, Kind::NULL, SIZE_MAX_BYTES, block_bytes);
-    let info = crate::Info {
+/// The legs that a mirror is described to have and that are not among these, as far as its record
+/// knows them.
+pub(super) fn absent_legs(
+    spec: &Spec,
+    there: &[&Info],
+    record: Option<&MirrorRecord>,
+) -> Vec<Arc<dyn Volume>> {
+    let Some(record) = record else {
+        return Vec::new();
+    };
+    let is_there = |is: &dyn Fn(&Info) -> bool| there.iter().any(|leg| is(leg));
+    let known = record.legs.iter().map(|leg| leg.volume);
+    let known = known.filter(|uuid| !is_there(&|leg| leg.uuid == *uuid));
+    let names = spec.kind.of().iter();
+    let names = names.filter(|name| !is_there(&|leg| leg.name == **name));
+    let legs = names.zip(known);
+    let legs = legs.map(|(name, uuid)| absent(name, uuid, record.size_bytes, spec.block_bytes));
+    legs.collect()
+}
+
+/// It is as large as the mirror was: what a leg has is known again when it is there.
+fn absent(name: &str, uuid: Uuid, size_bytes: u64, block_bytes: u32) -> Arc<dyn Volume> {
+    let spec = Spec::new(name, Kind::NULL, size_bytes, block_bytes);
+    let info = Info {
         kind: KIND,
         ..spec.info(uuid, true)
     };
-    Arc::new(Absent(Base::new(info, SIZE_MAX_BYTES)))
+    Arc::new(Absent(Base::new(info, size_bytes)))
 }
 
 /// Whether a leg is not there.

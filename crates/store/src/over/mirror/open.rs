@@ -9,7 +9,7 @@ use mem::Region;
 use tracing::warn;
 use uuid::Uuid;
 
-use super::absent::{is_absent, with_absent};
+use super::absent::{absent_legs, is_absent, with_absent};
 use super::copies::TwoCopies;
 use super::log::{Log, LogMedium};
 use super::record::{LegRecord, MirrorRecord};
@@ -22,7 +22,7 @@ use crate::parts::{VolumePart, WHOLE};
 use crate::problem::{Problem, no_memory};
 use crate::spec::Settings;
 use crate::state::LegOf;
-use crate::{Base, Extent, Medium, Spec, State, Volume};
+use crate::{Base, Extent, Info, Medium, Spec, State, Volume};
 
 /// How long a change of size or legs waits for I/O.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,7 +34,11 @@ pub(crate) fn examine(spec: &Spec, parts: &[PartInfo]) -> Result<Shape, Problem>
     };
     let loaded = TwoCopies::look(&path).map_err(cannot_read(&path))?;
     let record = loaded.map(|bytes| parse(&path, &bytes)).transpose()?;
-    known_shape(spec, record.as_ref(), parts)
+    let there: Vec<&Info> = parts.iter().map(|part| part.info).collect();
+    let absent = absent_legs(spec, &there, record.as_ref());
+    let absent = absent.iter().map(PartInfo::of);
+    let parts: Vec<PartInfo> = parts.iter().copied().chain(absent).collect();
+    known_shape(spec, record.as_ref(), &parts)
 }
 
 /// Opens a mirror of these, whose log lies beside its state file. Blocks.
