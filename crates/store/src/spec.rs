@@ -108,14 +108,6 @@ impl Spec {
         }
     }
 
-    /// Where the log of a mirror lies: nowhere where no state is configured.
-    pub(crate) fn mirror_log(&self) -> Option<PathBuf> {
-        match self.kind.settings {
-            Settings::Mirror { .. } => Some(with_suffix(self.state.as_ref()?, LOG_SUFFIX)),
-            _ => None,
-        }
-    }
-
     /// The configured UUID, or one that follows from the name.
     pub(crate) fn uuid_or_derived(&self) -> Uuid {
         let derived = || identity::derive(self.kind.name(), &self.name);
@@ -308,9 +300,6 @@ impl fmt::Display for Kind {
 
 /// What comes after the path of a `file` volume where no other is configured.
 const SUFFIX: &str = ".weft";
-
-/// What comes after the path of the state file of a mirror, where its log lies.
-const LOG_SUFFIX: &str = ".mirror";
 
 /// Where the state of the volume in the file `path` lies, unless configured.
 pub(crate) fn beside(path: &Path) -> PathBuf {

@@ -25,7 +25,7 @@ use crate::identity::{self, StateMark};
 use crate::problem::Problem;
 use crate::regular::{MOVE_IT_AWAY, followed, holder, is_there};
 use crate::reservation::{Reservations, Rules};
-use crate::spec::{Spec, with_suffix};
+use crate::spec::{Settings, Spec, with_suffix};
 use crate::{Range, checked_text};
 
 /// Likewise where a state file is written at first.
@@ -34,6 +34,8 @@ const NEW: &str = ".new";
 const LOCK: &str = ".lock";
 /// Likewise of the file with the keys.
 const KEYS: &str = ".keys";
+/// Likewise of the log of a mirror.
+const LOG: &str = ".mirror";
 
 /// First words of the file, with the version of the format.
 const MAGIC: &str = "weft-state 1";
@@ -488,13 +490,21 @@ pub fn files(spec: &Spec) -> Vec<PathBuf> {
         keys.into_iter()
             .flat_map(|keys| [with_suffix(&keys, NEW), keys]),
     );
-    files.extend(spec.mirror_log());
+    files.extend(mirror_log(spec));
     files
 }
 
 /// The file with the keys of a volume, where it is encrypted.
 pub(crate) fn keys_path(spec: &Spec) -> Option<PathBuf> {
     Some(with_suffix(&place(spec)?, KEYS))
+}
+
+/// Where the log of a mirror lies: nowhere where no state is configured.
+pub(crate) fn mirror_log(spec: &Spec) -> Option<PathBuf> {
+    match spec.kind.settings {
+        Settings::Mirror { .. } => Some(with_suffix(&place(spec)?, LOG)),
+        _ => None,
+    }
 }
 
 /// Whether a state file can lie at `path`.

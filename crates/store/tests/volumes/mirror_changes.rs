@@ -8,7 +8,7 @@ use std::thread;
 
 use store::{
     Base, Errno, Error, Extent, Io, Kind, Progress, ReplaceError, ResizeError, Spec, State, Task,
-    Volume, encrypted, open, over_legs,
+    Volume, encrypted, open, open_over, over_legs,
 };
 
 use crate::common::*;
@@ -162,6 +162,28 @@ fn mirror_without_its_log_does_not_begin_with_a_leg_that_was_behind() {
     let volume = room.open();
     assert_eq!(words(&*volume), ["behind", "in-sync"]);
     assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), [2; 4096]);
+}
+
+/// As a state file, which may be moved to another disk.
+#[test]
+fn log_of_a_mirror_lies_where_a_link_to_its_state_leads() {
+    let room = Room::new(2);
+    let at = |name: &str| room.folder.path().join(name);
+    let of = |state: &str| {
+        let spec = Spec {
+            state: Some(at(state)),
+            ..Spec::new("mirror", Kind::mirror(&["leg0", "leg1"]), 0, 512)
+        };
+        open_over(&spec, vec![room.leg(0), room.leg(1)]).unwrap()
+    };
+    let volume = of("there");
+    volume.state().protect_permanently().unwrap();
+    drop(volume);
+    std::os::unix::fs::symlink(at("there"), at("link")).unwrap();
+    let volume = of("link");
+    assert!(volume.state().is_write_protected());
+    assert_eq!(words(&*volume), ["in-sync"; 2]);
+    assert!(at("there.mirror").exists() && !at("link.mirror").exists());
 }
 
 #[test]

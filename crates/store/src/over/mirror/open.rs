@@ -21,7 +21,7 @@ use crate::over::{LegBits, PartInfo, Shape, shape};
 use crate::parts::{VolumePart, WHOLE};
 use crate::problem::{Problem, no_memory};
 use crate::spec::Settings;
-use crate::state::LegOf;
+use crate::state::{LegOf, mirror_log};
 use crate::{Base, Extent, Info, Medium, Spec, State, Volume};
 
 /// How long a change of size or legs waits for I/O.
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a mirror of these would be. Nothing is made; blocks.
 pub(crate) fn examine(spec: &Spec, parts: &[PartInfo]) -> Result<Shape, Problem> {
-    let Some(path) = spec.mirror_log() else {
+    let Some(path) = mirror_log(spec) else {
         return shape(spec, parts);
     };
     let loaded = TwoCopies::look(&path).map_err(cannot_read(&path))?;
@@ -44,7 +44,7 @@ pub(crate) fn examine(spec: &Spec, parts: &[PartInfo]) -> Result<Shape, Problem>
 /// Opens a mirror of these, whose log lies beside its state file. Blocks.
 pub(crate) fn open(spec: &Spec, below: Vec<Arc<dyn Volume>>) -> Result<Mirror, Problem> {
     let lasts = below.iter().any(|leg| leg.base().outlasts_process);
-    let medium = match spec.mirror_log() {
+    let medium = match mirror_log(spec) {
         Some(path) => Some(LogMedium {
             medium: Box::new(TwoCopies::open(&path)?),
             is_instant: false,
@@ -104,7 +104,7 @@ fn open_on(
     if !spec.read_only {
         renew(&log, is_changed).map_err(|source| Problem::System {
             action: "write the log of the mirror",
-            path: spec.mirror_log(),
+            path: mirror_log(spec),
             source,
         })?;
     }
@@ -192,7 +192,8 @@ fn cannot_read(path: &Path) -> impl Fn(std::io::Error) -> Problem {
     }
 }
 
-/// Whether nothing was ever written to a range of a volume.
+/// Whether nothing was ever written to a range of a volume, for certain: what [`Volume::is_blank`]
+/// takes for blank may hold what is left of another use.
 pub(super) fn is_unwritten(volume: &dyn Volume, from: u64, to: u64) -> bool {
     let mut found = Vec::new();
     let asked = volume.extents(from, to - from, 1, &mut found);
