@@ -385,15 +385,13 @@ impl<'v> SnapshotVolume<'v> {
 
     /// What a snapshot is, or why nothing can be made of it.
     fn look(&self, name: String) -> Snapshot {
-        let data = self.medium().data(&name);
-        let unique_bytes = data.as_ref().ok().and_then(|data| data.unique_bytes);
-        let record = self.record(&name);
+        let (record, data) = (self.record(&name), self.medium().data(&name));
         let told = record.as_ref().ok();
         Snapshot {
             taken_unix_ms: told.map_or(0, |record| record.taken_unix_ms),
             size_bytes: told.map_or(0, |record| record.size_bytes),
-            unique_bytes,
-            damage: self.whole(&name).err(),
+            unique_bytes: data.as_ref().ok().and_then(|data| data.unique_bytes),
+            damage: record.and_then(|record| self.as_made(record, data)).err(),
             name,
         }
     }
@@ -407,7 +405,15 @@ impl<'v> SnapshotVolume<'v> {
     /// The record of a snapshot that is as it was made, as far as that can be seen; or why
     /// it is not.
     fn whole(&self, name: &str) -> Result<SnapshotRecord, String> {
-        let record = self.record(name)?;
+        self.as_made(self.record(name)?, self.medium().data(name))
+    }
+
+    /// The same of one of which these were read.
+    fn as_made(
+        &self,
+        record: SnapshotRecord,
+        data: io::Result<SnapshotData>,
+    ) -> Result<SnapshotRecord, String> {
         let uuid = self.base.info.uuid;
         if record.volume != uuid.to_string() {
             return Err(format!(
@@ -415,7 +421,6 @@ impl<'v> SnapshotVolume<'v> {
                 record.volume
             ));
         }
-        let data = self.medium().data(name);
         let data = data.map_err(|error| format!("its data cannot be read: {error}"))?;
         match data.bytes == record.size_bytes {
             true => Ok(record),

@@ -238,7 +238,7 @@ fn snapshot_of_two_volumes_that_are_written_is_of_one_instant() {
 fn damaged_snapshot_is_told_and_not_rolled_back_to() {
     let mut volumes = Volumes::on("mkfs.xfs");
     volumes.fill(1);
-    for name in ["record", "gone", "short", "other", "whole"] {
+    for name in ["record", "gone", "short", "other", "pipe", "whole"] {
         snapshot::create(&volumes.all[..1], name, 7).unwrap();
     }
     let place = |name: &str| volumes.folder(0).join(name);
@@ -246,6 +246,10 @@ fn damaged_snapshot_is_told_and_not_rolled_back_to() {
     let text = fs::read_to_string(&record).unwrap();
     fs::write(&record, text.replace("4096", "4095").replace("512", "511")).unwrap();
     fs::remove_file(place("gone").join("data")).unwrap();
+    let pipe = place("pipe").join("data");
+    fs::remove_file(&pipe).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
     let short = fs::OpenOptions::new()
         .write(true)
         .open(place("short").join("data"));
@@ -264,6 +268,7 @@ fn damaged_snapshot_is_told_and_not_rolled_back_to() {
         ("gone", "its data cannot be read"),
         ("short", "its data has 2097152 bytes, not 4194304"),
         ("other", "it is of the volume with UUID"),
+        ("pipe", "is no regular file"),
     ] {
         assert!(why(name).contains(part), "{name}: {}", why(name));
         let refused = snapshot::rollback(&volumes.all[..1], name).unwrap_err();
@@ -273,7 +278,7 @@ fn damaged_snapshot_is_told_and_not_rolled_back_to() {
     volumes.fill(2);
     snapshot::rollback(&volumes.all[..1], "whole").unwrap();
     assert_eq!(volumes.byte(0), 1);
-    for name in ["record", "gone", "short", "other"] {
+    for name in ["record", "gone", "short", "other", "pipe"] {
         snapshot::remove(&*volumes.all[0], name).unwrap();
     }
     assert_eq!(volumes.names(0), ["whole"]);

@@ -1,12 +1,11 @@
 //! A snapshot as a volume of its own, of which nothing is changed.
 
 use std::fs::{File, TryLockError};
-use std::io::Read;
 use std::path::Path;
 
 use uuid::Uuid;
 
-use super::folder::{DATA, RECORD, RECORD_BYTES_MAX};
+use super::folder::{DATA, RECORD, open_regular, read};
 use super::record::SnapshotRecord;
 use crate::identity;
 use crate::problem::Problem;
@@ -38,13 +37,10 @@ pub(crate) fn expose(spec: &Spec, path: &Path) -> Result<Exposed, Problem> {
     if !path.is_dir() {
         return Err(Problem::NoSnapshot(path.to_owned()));
     }
-    let mut bytes = Vec::new();
-    let record = File::open(path.join(RECORD)).map_err(system("open", RECORD))?;
-    let read = record.take(RECORD_BYTES_MAX).read_to_end(&mut bytes);
-    read.map_err(system("read", RECORD))?;
+    let bytes = read(&path.join(RECORD)).map_err(system("read", RECORD))?;
     let record =
         SnapshotRecord::parse(&bytes).map_err(|why| damaged(format!("its record {why}")))?;
-    let file = File::open(path.join(DATA)).map_err(system("open", DATA))?;
+    let file = open_regular(&path.join(DATA)).map_err(system("open", DATA))?;
     let has_bytes = file.metadata().map_err(system("examine", DATA))?.len();
     if has_bytes != record.size_bytes {
         let why = format!("its data has {has_bytes} bytes, not {}", record.size_bytes);

@@ -31,7 +31,7 @@ pub(super) const RECORD: &str = "record";
 /// The file that names the snapshot of a rollback under way.
 const PENDING: &str = ".rollback";
 /// No record is larger: room for as many ranges as there may be.
-pub(super) const RECORD_BYTES_MAX: u64 = 8 << 20;
+const RECORD_BYTES_MAX: u64 = 8 << 20;
 
 /// The data of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,9 +138,9 @@ impl SnapshotFolder {
 
     /// Fails where it is served as a volume of its own, which relies on its place.
     fn expect_unused(&self, name: &str) -> io::Result<()> {
-        match File::open(self.place(name).join(DATA)) {
+        match open_regular(&self.place(name).join(DATA)) {
             // There is nothing to serve.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if is_nothing(&error) => Ok(()),
             data => match data?.try_lock() {
                 Err(TryLockError::WouldBlock) => Err(Errno::BUSY.into()),
                 Err(TryLockError::Error(error)) => Err(error),
@@ -174,6 +174,36 @@ impl SnapshotFolder {
         }
         Ok(())
     }
+}
+
+/// A file that is there. What would keep an open or a read waiting, as a pipe, is refused.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true);
+    let file = options
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{} is no regular file", path.display()),
+        )),
+    }
+}
+
+/// Whether no regular file is there.
+fn is_nothing(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::NotFound, io::ErrorKind::InvalidInput];
+    kinds.contains(&error.kind())
+}
+
+/// What a small file holds.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = open_regular(path)?;
+    file.take(RECORD_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether there was never a snapshot: nothing lies there, or something else of that name.
@@ -221,14 +251,11 @@ impl SnapshotMedium for SnapshotFolder {
     }
 
     fn record(&self, name: &str) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let file = File::open(self.place(name).join(RECORD))?;
-        file.take(RECORD_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        read(&self.place(name).join(RECORD))
     }
 
     fn data(&self, name: &str) -> io::Result<SnapshotData> {
-        let file = File::open(self.place(name).join(DATA))?;
+        let file = open_regular(&self.place(name).join(DATA))?;
         Ok(SnapshotData {
             bytes: file.metadata()?.len(),
             unique_bytes: reactor::unshared_bytes(file.as_fd()).ok(),
@@ -317,7 +344,7 @@ impl SnapshotMedium for SnapshotFolder {
                 return Err(already_there(there));
             }
         }
-        let data = File::open(self.place(name).join(DATA))?;
+        let data = open_regular(&self.place(name).join(DATA))?;
         // It has no name before it is whole.
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).mode(0o600);
@@ -346,9 +373,9 @@ impl SnapshotMedium for SnapshotFolder {
     }
 
     fn pending(&self) -> io::Result<Option<String>> {
-        match fs::read_to_string(self.place(PENDING)) {
+        match read(&self.place(PENDING)) {
             Err(error) if is_no_folder(&error) => Ok(None),
-            name => Ok(Some(name?)),
+            name => String::from_utf8(name?).map(Some).map_err(io::Error::other),
         }
     }
 
@@ -369,7 +396,7 @@ impl SnapshotMedium for SnapshotFolder {
     }
 
     fn restore(&self, name: &str) -> io::Result<()> {
-        let data = File::open(self.place(name).join(DATA))?;
+        let data = open_regular(&self.place(name).join(DATA))?;
         let file = self.opened_anew()?;
         let (had_bytes, has_bytes) = (data.metadata()?.len(), file.metadata()?.len());
         // The file system shares no part of a block within a file.
