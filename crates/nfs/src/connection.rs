@@ -742,7 +742,7 @@ impl Connection {
         }
         .encode(to);
         args(to);
-        if !self.queue_callback(tag) {
+        if !self.queue_callback(xid, tag) {
             self.slots.free(tag);
             return None;
         }
@@ -753,6 +753,7 @@ impl Connection {
     /// The answer to this callback is not waited for any more.
     pub fn forget_call(&mut self, xid: u32) {
         self.calls_out.retain(|&out| out != xid);
+        self.forget_callback(xid);
     }
 
     /// The answer that [`ServerOp::Answer`] named: what follows its xid and type, a

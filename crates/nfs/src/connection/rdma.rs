@@ -103,10 +103,12 @@ pub(super) struct Rdma {
     whole: VecDeque<Tag>,
     /// The message that goes next is in the stream's hands.
     is_sending: bool,
-    /// Callbacks that the client takes at a time.
+    /// Callbacks that the client takes at a time, and those that it has and has not answered,
+    /// given up or not.
     callback_credits: u32,
-    /// Callbacks beyond those.
-    callbacks_waiting: VecDeque<Tag>,
+    callbacks_sent: u32,
+    /// Callbacks beyond those, by their xids.
+    callbacks_waiting: VecDeque<(u32, Tag)>,
 }
 
 impl Rdma {
@@ -131,6 +133,7 @@ impl Rdma {
             whole: VecDeque::new(),
             is_sending: false,
             callback_credits: 1,
+            callbacks_sent: 0,
             callbacks_waiting: VecDeque::new(),
         }
     }
@@ -308,41 +311,53 @@ impl Connection {
 
     /// A callback goes out, by RDMA when the client has a credit for it. `false`: it is too
     /// long.
-    pub(super) fn queue_callback(&mut self, tag: Tag) -> bool {
+    pub(super) fn queue_callback(&mut self, xid: u32, tag: Tag) -> bool {
         if let Some(rdma) = self.rdma.on_mut() {
             // Chunks of ours are none (RFC 8167, section 5.3).
             let bytes = HEADER_BYTES + self.slots[tag].reply.message().len();
             if bytes > rdma.send_bytes_max as usize {
                 return false;
             }
-            // For the answer.
-            rdma.qp.post_receives(1);
-            let waiting = &mut rdma.callbacks_waiting;
-            let in_flight = self.calls_out.len().saturating_sub(waiting.len());
-            if !waiting.is_empty() || in_flight >= rdma.callback_credits as usize {
-                waiting.push_back(tag);
-                return true;
-            }
+            rdma.callbacks_waiting.push_back((xid, tag));
+            self.send_callbacks();
+            return true;
         }
         self.queue(tag);
         true
     }
 
-    /// A client has answered a callback, and takes so many at a time now (RFC 8167, section
-    /// 4.1).
-    fn on_callback_credits(&mut self, credits: u32) {
+    /// Those that the client has credits for.
+    fn send_callbacks(&mut self) {
+        while let Some(rdma) = self.rdma.on_mut()
+            && rdma.callbacks_sent < rdma.callback_credits
+            && let Some((_, tag)) = rdma.callbacks_waiting.pop_front()
+        {
+            rdma.callbacks_sent += 1;
+            // For the answer.
+            rdma.qp.post_receives(1);
+            self.queue(tag);
+        }
+    }
+
+    /// A callback is given up: one that the client has no credit for is not sent any more.
+    pub(super) fn forget_callback(&mut self, xid: u32) {
         let Some(rdma) = self.rdma.on_mut() else {
             return;
         };
-        rdma.callback_credits = credits.clamp(1, CALLS_OUT_MAX as u32);
-        // The one that is answered now counts no more.
-        let sent = self
-            .calls_out
-            .len()
-            .saturating_sub(rdma.callbacks_waiting.len() + 1);
-        let more = (rdma.callback_credits as usize).saturating_sub(sent);
         let waiting = &mut rdma.callbacks_waiting;
-        let ready: Vec<Tag> = waiting.drain(..more.min(waiting.len())).collect();
-        ready.into_iter().for_each(|tag| self.queue(tag));
+        let at = waiting.iter().position(|(of, _)| *of == xid);
+        if let Some((_, tag)) = at.and_then(|at| waiting.remove(at)) {
+            self.slots.free(tag);
+        }
+    }
+
+    /// A client has answered a callback, and takes so many at a time now (RFC 8167, section
+    /// 4.1).
+    fn on_callback_credits(&mut self, credits: u32) {
+        if let Some(rdma) = self.rdma.on_mut() {
+            rdma.callback_credits = credits.clamp(1, CALLS_OUT_MAX as u32);
+            rdma.callbacks_sent = rdma.callbacks_sent.saturating_sub(1);
+        }
+        self.send_callbacks();
     }
 }

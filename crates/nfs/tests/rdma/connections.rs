@@ -234,6 +234,49 @@ fn the_first_byte_says_whether_records_come() {
     assert_eq!(server.fatal, Some(RpcServerFatalError::NoRdma));
 }
 
+/// A client that answers none has its calls answered for all that.
+#[test]
+fn callbacks_that_are_given_up_before_they_are_sent_hold_nothing() {
+    let mut pair = pair();
+    answered(&mut pair, &[], Message::default());
+    pair.client.received.clear();
+    let mut given_up = Vec::new();
+    for index in 0..1000_u32 {
+        let machine = &mut pair.server.end.machine;
+        let called = machine.call_back((0x4000_0000, 1, 1), |to| u32::encode(&index, to));
+        given_up.push(called.expect("room"));
+        machine.forget_call(given_up[index as usize]);
+    }
+    pair.exchange();
+    let sent: Vec<u32> = received(&mut pair)
+        .into_iter()
+        .map(|call| call.expect("a call").xid)
+        .collect();
+    assert_eq!(sent, given_up[..1], "it has a credit for one");
+    for _ in 0..2 * CREDITS {
+        answered(&mut pair, &[], Message::default());
+        assert_eq!(received(&mut pair).len(), 1);
+    }
+    // Its answer, though late, makes room for the next.
+    let called = pair
+        .server
+        .end
+        .machine
+        .call_back((0x4000_0000, 1, 1), |_| ());
+    let late: Vec<u8> = [sent[0], 1, 0, 0, 0, 0]
+        .iter()
+        .flat_map(|w| w.to_be_bytes())
+        .collect();
+    pair.send(&Message::short(sent[0], 1, late));
+    pair.exchange();
+    let next: Vec<_> = received(&mut pair).into_iter().flatten().collect();
+    assert_eq!(
+        next.iter().map(|call| Some(call.xid)).collect::<Vec<_>>(),
+        [called]
+    );
+    assert_eq!((pair.client.fatal, pair.server.fatal), (None, None));
+}
+
 #[test]
 fn callbacks_go_out_as_the_client_has_credits_for_them() {
     let mut pair = pair();
