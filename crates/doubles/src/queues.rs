@@ -154,6 +154,9 @@ impl Driver for Queues {
     fn send(&mut self, socket: SocketId, batch: Box<Batch>, _: Token) {
         self.sends[socket.index() as usize] = Some(batch);
     }
+    fn peer_has_closed(&mut self, _: SocketId) -> bool {
+        false
+    }
     fn close(&mut self, _: SocketId, _: Token) {}
     fn poll(&mut self, _: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
         self.bell.take(out);

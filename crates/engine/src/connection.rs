@@ -736,6 +736,7 @@ pub trait Connection: Protocol {
             return None;
         }
         let is_busy = core.is_waiting()
+            || core.waiting.is_stalled()
             || core.has_jobs()
             || core.link.stream.is_sending()
             || core.link.held().next().is_some()
@@ -748,6 +749,12 @@ pub trait Connection: Protocol {
 
     /// Looks at the time.
     fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
+        // The end of what is not received is seen by nothing else.
+        let core = self.core();
+        let is_stalled = core.is_open() && core.waiting.is_stalled();
+        if is_stalled && core.link.stream.peer_has_closed(driver) {
+            self.close(driver);
+        }
         if is_ending(self) {
             // A peer that takes nothing more must not hold its place for ever.
             self.core_mut().ended_ticks += 1;

@@ -102,6 +102,9 @@ impl Driver for Held {
     fn remove_socket(&mut self, socket: SocketId) -> Option<ConnectedSocket> {
         self.inner.remove_socket(socket)
     }
+    fn peer_has_closed(&mut self, socket: SocketId) -> bool {
+        self.inner.peer_has_closed(socket)
+    }
     fn close(&mut self, socket: SocketId, token: Token) {
         self.inner.close(socket, token);
     }

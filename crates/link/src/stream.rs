@@ -392,6 +392,11 @@ impl Stream {
         }
     }
 
+    /// As [`Driver::peer_has_closed`].
+    pub fn peer_has_closed<D: Driver>(&self, driver: &mut D) -> bool {
+        driver.peer_has_closed(self.socket)
+    }
+
     /// Ends it, once; nothing but the completion of that comes afterwards.
     pub fn close<D: Driver>(&mut self, driver: &mut D) {
         driver.close(self.socket, self.tokens.close);

@@ -188,6 +188,10 @@ impl Driver for AnyDriver {
         each!(self, driver => driver.send(socket, batch, token))
     }
 
+    fn peer_has_closed(&mut self, socket: SocketId) -> bool {
+        each!(self, driver => driver.peer_has_closed(socket))
+    }
+
     fn close(&mut self, socket: SocketId, token: Token) {
         each!(self, driver => driver.close(socket, token))
     }

@@ -1,6 +1,6 @@
 //! Small system calls that both drivers make.
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
@@ -101,6 +101,14 @@ pub(crate) fn tcp_socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
 /// Whether bytes lie in a socket.
 pub(crate) fn has_bytes(fd: impl AsFd) -> bool {
     rustix::io::ioctl_fionread(fd).is_ok_and(|bytes| bytes > 0)
+}
+
+/// Whether the peer of a socket has closed its side, or the connection has ended.
+pub(crate) fn peer_has_closed(fd: impl AsFd) -> bool {
+    let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut asked = [PollFd::new(&fd, ends)];
+    let told = rustix::event::poll(&mut asked, Some(&Timespec::default()));
+    told.is_ok() && asked[0].revents().intersects(ends)
 }
 
 pub(crate) fn shutdown(fd: impl AsFd) {

@@ -294,6 +294,9 @@ pub trait Driver: FileIo {
     );
     /// Sends all of `batch`; an empty one is a mistake. One at a time a socket.
     fn send(&mut self, socket: SocketId, batch: Box<Batch>, token: Token);
+    /// Whether the peer of a connected socket has closed its side, or is gone: what it sent
+    /// before may still lie there. For a socket of which nothing is received meanwhile.
+    fn peer_has_closed(&mut self, socket: SocketId) -> bool;
     /// Cancels what is outstanding and closes. Nothing but
     /// [`Completion::Closed`] comes afterwards, except completions that the
     /// current [`Driver::poll`] has already returned.

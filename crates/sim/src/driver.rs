@@ -185,6 +185,10 @@ impl Driver for SimDriver {
         self.world.borrow_mut().send(self.id, socket, batch, token);
     }
 
+    fn peer_has_closed(&mut self, socket: SocketId) -> bool {
+        self.world.borrow_mut().net.peer_has_closed(self.id, socket)
+    }
+
     fn close(&mut self, socket: SocketId, token: Token) {
         self.world.borrow_mut().close(self.id, socket, token);
     }

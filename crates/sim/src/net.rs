@@ -308,6 +308,13 @@ impl Net {
         }
     }
 
+    /// See [`reactor::Driver::peer_has_closed`].
+    pub fn peer_has_closed(&mut self, driver: DriverId, socket: SocketId) -> bool {
+        let (connection, end) = self.end_of(driver, socket);
+        let end = &self.connections[connection].ends[end];
+        end.has_fin || end.error.is_some()
+    }
+
     fn free_slot(&mut self, driver: DriverId, socket: SocketId) {
         let slot = self.slot(driver, socket);
         slot.what = SlotUse::Free;

@@ -595,6 +595,10 @@ impl Driver for EpollDriver {
         }
     }
 
+    fn peer_has_closed(&mut self, id: SocketId) -> bool {
+        self.socket(id).hung_up
+    }
+
     fn close(&mut self, id: SocketId, token: Token) {
         let socket = self.socket(id);
         if !socket.is_inherited {

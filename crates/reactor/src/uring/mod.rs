@@ -676,6 +676,10 @@ impl Driver for UringDriver {
         self.send_or_submit(id.index);
     }
 
+    fn peer_has_closed(&mut self, id: SocketId) -> bool {
+        sys::peer_has_closed(self.socket(id).fd.as_ref().expect("checked"))
+    }
+
     fn close(&mut self, id: SocketId, token: Token) {
         self.lone.forget(id.index);
         let socket = self.socket(id);

@@ -464,6 +464,24 @@ fn end_of_stream_is_told_and_stays(choice: Choice) {
     world.close(socket);
 }
 
+/// What the peer sent before its end lies there still.
+#[each_driver]
+fn end_of_a_peer_is_known_while_nothing_is_received(choice: Choice) {
+    let mut world = World::new(choice);
+    let (socket, mut peer) = world.pair();
+    peer.write_all(b"last").unwrap();
+    world.poll_now();
+    assert!(!world.driver.peer_has_closed(socket));
+    drop(peer);
+    while !world.driver.peer_has_closed(socket) {
+        world.poll_now();
+    }
+    world.driver.recv(socket, None, None, 100, 0);
+    let received = world.received();
+    assert_eq!(received.stage.unwrap().bytes(), b"last");
+    world.close(socket);
+}
+
 #[each_driver]
 fn many_pieces_through_a_small_send_buffer(choice: Choice) {
     let mut world = World::new(choice);

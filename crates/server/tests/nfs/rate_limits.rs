@@ -135,6 +135,30 @@ fn calls_that_wait_for_a_limit_end_with_their_connection(backend: Choice) {
     });
 }
 
+/// Nothing more is received behind data that waits, and the end of the client is no exception.
+#[each_driver]
+fn write_that_waits_for_a_limit_ends_with_its_connection(backend: Choice) {
+    with_server(backend, |running, name| {
+        let (mut client, root) = at(running, name);
+        let file = file(&mut client, &root);
+        set(running, &[of_export(name)]);
+        let connections = || running.connections(|_| true).list.len();
+        let others = connections();
+        let mut stream = raw::open(address(running));
+        let data = pattern(5, EACH);
+        for xid in 1..3 {
+            let write = raw::write3(xid, &file, 0, &data);
+            stream.write_all(&write).expect("taken");
+        }
+        raw::answer(&mut stream).expect("the first");
+        crate::common::until("one waits", || held_back(running) == 1);
+        drop(stream);
+        crate::common::until("it is gone", || held_back(running) == 0);
+        crate::common::until("its connection, too", || connections() == others);
+        set(running, &[]);
+    });
+}
+
 /// A file that operations lead to, and no PUTFH names: what is written to it is not known before
 /// the data is there.
 #[each_driver]
