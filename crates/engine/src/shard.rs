@@ -908,7 +908,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
             }
             Completion::File { token, result } => match Subject::of(token) {
                 Subject::File(id) => self.on_file(driver, id, result),
-                Subject::Sync(n, leg) => self.unasked.resume(driver, (n, leg), result),
+                Subject::Unasked(n, leg) => self.unasked.resume(driver, (n, leg), result),
                 Subject::Upkeep(n, leg) => self.go_on_with_upkeep(driver, (n, leg), result),
                 other => unreachable!("file work of {other:?}"),
             },

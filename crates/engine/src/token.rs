@@ -157,9 +157,9 @@ pub enum Subject {
     Close(ConnectionId),
     /// File work of a job.
     File(JobId),
-    /// The sync of a volume at the end, by the volume's number, and what the volume has
-    /// put into the token.
-    Sync(u32, u8),
+    /// An I/O on a whole volume for no host, by its number, and what the volume has put into
+    /// the token.
+    Unasked(u32, u8),
     /// What a volume does by itself, likewise.
     Upkeep(u32, u8),
 }
@@ -181,7 +181,7 @@ impl Subject {
                 let generation = job.generation << store::LEG_BITS;
                 (4, job.index, generation | u32::from(job.leg))
             }
-            Subject::Sync(n, leg) => (5, n, leg.into()),
+            Subject::Unasked(n, leg) => (5, n, leg.into()),
             Subject::Upkeep(n, leg) => (6, n, leg.into()),
         };
         debug_assert!(index <= INDEX_MASK);
@@ -206,7 +206,7 @@ impl Subject {
                 generation: token as u32 >> store::LEG_BITS,
                 leg: token as u8,
             }),
-            5 => Subject::Sync(index, token as u8),
+            5 => Subject::Unasked(index, token as u8),
             6 => Subject::Upkeep(index, token as u8),
             kind => unreachable!("token of unknown kind {kind}"),
         }
@@ -277,7 +277,7 @@ mod tests {
                 generation: u32::MAX >> store::LEG_BITS,
                 leg: u8::MAX,
             }),
-            Subject::Sync(7, 3),
+            Subject::Unasked(7, 3),
             Subject::Upkeep(8, 2),
         ] {
             assert_eq!(Subject::of(subject.token()), subject);

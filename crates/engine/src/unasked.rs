@@ -18,7 +18,7 @@ struct UnaskedIo {
     then: AfterMail<Result<(), Error>>,
 }
 
-/// Those of one reactor, by the number in [`Subject::Sync`].
+/// Those of one reactor, by the number in [`Subject::Unasked`].
 #[derive(Default)]
 pub(crate) struct UnaskedIos(Vec<Option<UnaskedIo>>);
 
@@ -40,7 +40,7 @@ impl UnaskedIos {
         if free.is_none() {
             self.0.push(None);
         }
-        let token = Subject::Sync(at as u32, 0).token();
+        let token = Subject::Unasked(at as u32, 0).token();
         let progress = volume.start(io, driver, token);
         let task = None;
         self.go_on(at, UnaskedIo { volume, task, then }, progress);
@@ -56,7 +56,7 @@ impl UnaskedIos {
         let io = self.0[at as usize].take();
         let mut io = io.expect("what completes was started");
         let task = io.task.take().expect("it waits for its task");
-        let token = Subject::Sync(at, leg).token();
+        let token = Subject::Unasked(at, leg).token();
         let progress = io.volume.resume(task, result, driver, token);
         self.go_on(at as usize, io, progress);
     }
