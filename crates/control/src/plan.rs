@@ -431,7 +431,8 @@ impl Planner<'_> {
         self.add(Phase::Grow, change, None, text);
     }
 
-    /// A key that cannot be read, but was, stays as it was read.
+    /// A key that cannot be read, but was, stays as it was read. Which key was the former one says
+    /// nothing where the key is the same.
     fn encryption(&mut self, old: &Spec, new: &Spec) {
         let (Some(from), Some(to)) = (&old.encryption, &new.encryption) else {
             return;
@@ -439,7 +440,7 @@ impl Planner<'_> {
         let Ok(key) = &to.key else {
             return;
         };
-        if from == to {
+        if from.key == to.key {
             return;
         }
         let name = new.name.clone();

@@ -123,6 +123,9 @@ fn key_changes_while_hosts_are_connected_and_encryption_does_not() {
         );
     }
     assert!(plan(&old, &old).expect("nothing").is_empty());
+    let without_former = config("key_file = \"new\"");
+    let steps = plan(&new, &without_former).expect("it may go");
+    assert!(steps.is_empty(), "{steps:?}");
     assert!(plan(&old, &locked).expect("what was read stays").is_empty());
     let one = |from, to| {
         let steps = plan(from, to).expect("live");
