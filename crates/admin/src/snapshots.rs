@@ -217,24 +217,32 @@ fn volumes(running: &Running, names: &[String]) -> Result<Vec<Arc<dyn Volume>>, 
     names.iter().map(|name| find(running, name)).collect()
 }
 
-fn list_of(running: &Running, volume: Option<&str>) -> Result<Snapshots, Problem> {
-    let volumes = match volume {
-        Some(name) => vec![find(running, name)?],
-        None => running.volumes(),
-    };
-    let mut snapshots = Vec::new();
-    for volume in volumes {
-        let found = snapshot::list(&*volume)?.into_iter();
-        snapshots.extend(found.map(|found| Snapshot {
-            volume: volume.info().name.clone(),
-            name: found.name,
-            taken_unix_ms: found.taken_unix_ms,
-            size_bytes: found.size_bytes,
-            unique_bytes: found.unique_bytes,
-            damage: found.damage,
-        }));
+/// Those of one volume, or of all whose snapshots can be listed.
+pub(crate) fn list_of(running: &Running, volume: Option<&str>) -> Result<Snapshots, Problem> {
+    if let Some(name) = volume {
+        let mut snapshots = Snapshots::default();
+        add_those_of(&*find(running, name)?, &mut snapshots)?;
+        return Ok(snapshots);
     }
-    Ok(Snapshots { snapshots })
+    let mut all = Snapshots::default();
+    for volume in running.volumes() {
+        let added = add_those_of(&*volume, &mut all);
+        all.unread.extend(added.err().map(|why| why.to_string()));
+    }
+    Ok(all)
+}
+
+fn add_those_of(volume: &dyn Volume, all: &mut Snapshots) -> Result<(), SnapshotError> {
+    let found = snapshot::list(volume)?.into_iter();
+    all.snapshots.extend(found.map(|found| Snapshot {
+        volume: volume.info().name.clone(),
+        name: found.name,
+        taken_unix_ms: found.taken_unix_ms,
+        size_bytes: found.size_bytes,
+        unique_bytes: found.unique_bytes,
+        damage: found.damage,
+    }));
+    Ok(())
 }
 
 fn clone_of(

@@ -3,6 +3,7 @@
 
 mod keyrings;
 mod locked;
+mod snapshots;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -27,6 +27,9 @@ pub struct Snapshot {
 pub struct Snapshots {
     /// By volume, of each the oldest first.
     pub snapshots: Vec<Snapshot>,
+    /// Volumes whose snapshots cannot be listed, and why, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
 }
 
 /// Snapshots that are asked for: one of each volume, all of one instant.

@@ -178,14 +178,15 @@ fn list(ask: &AskArgs, volume: Option<&str>) -> io::Result<ExitCode> {
     if let Some(volume) = volume {
         target += &format!("?volume={}", encoded(volume));
     }
-    ask::end(
-        ask,
-        ask::get(ask, &target),
-        |out, all: &Snapshots| match all.snapshots.is_empty() {
-            true => writeln!(out, "there is no snapshot"),
-            false => table::show(out, SNAPSHOTS, &all.snapshots),
-        },
-    )
+    ask::end(ask, ask::get(ask, &target), |out, all: &Snapshots| {
+        match all.snapshots.is_empty() {
+            true if all.unread.is_empty() => writeln!(out, "there is no snapshot")?,
+            true => {}
+            false => table::show(out, SNAPSHOTS, &all.snapshots)?,
+        }
+        let mut unread = all.unread.iter();
+        unread.try_for_each(|why| writeln!(out, "NOT LISTED: {why}"))
+    })
 }
 
 /// Changes the snapshot of that name of one volume after another, up to one that is refused.
