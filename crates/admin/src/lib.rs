@@ -36,6 +36,7 @@ mod place;
 mod problem;
 mod refused;
 mod renewed;
+mod rollback;
 mod routes;
 mod samples;
 mod secrets;

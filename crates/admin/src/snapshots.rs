@@ -1,12 +1,12 @@
-//! Snapshots of volumes: made, listed, renamed, removed, and rolled back to.
+//! Snapshots of volumes: made, listed, renamed, removed, cloned.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{
-    PlanLine, Protocol, Snapshot, SnapshotClone, SnapshotName, SnapshotRequest, SnapshotRollback,
-    Snapshots, SnapshotsDone,
+    Snapshot, SnapshotClone, SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots,
+    SnapshotsDone,
 };
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
@@ -16,7 +16,7 @@ use control::{Edit, ObjectPath, edit};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use server::{Change, ChangeError, LunSpec, NamespaceSpec, Running, check};
+use server::{Running, check};
 use store::snapshot::{self, SnapshotError};
 use store::{Errno, Volume};
 use utoipa::IntoParams;
@@ -30,8 +30,8 @@ use crate::connections::unknown;
 use crate::off_thread::{Served, off_thread};
 use crate::problem::Problem;
 use crate::refused::NotApplied;
+use crate::rollback::roll_back;
 use crate::served::{ChangeAsked, ServedFile};
-use crate::volume_hosts::volume_hosts;
 
 /// Volumes that one request names at most.
 const VOLUMES_MAX: usize = 1024;
@@ -142,7 +142,7 @@ async fn rollback(
 ) -> Result<Json<SnapshotsDone>, Problem> {
     let asked: SnapshotRollback = asked(request).await?;
     off_thread(move || {
-        let done = served.undisturbed(|| roll_back(served.running(), &asked))?;
+        let done = roll_back(&served, &asked)?;
         Ok::<_, Problem>(told(&served, &caller, "snapshot rollback", done))
     })
     .await
@@ -180,7 +180,7 @@ fn now_unix_ms() -> u64 {
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
-fn line_of_each(volumes: &[String], line: impl Fn(&str) -> String) -> Vec<String> {
+pub(crate) fn line_of_each(volumes: &[String], line: impl Fn(&str) -> String) -> Vec<String> {
     volumes.iter().map(|volume| line(volume)).collect()
 }
 
@@ -209,7 +209,10 @@ fn find(running: &Running, name: &str) -> Result<Arc<dyn Volume>, Problem> {
     })
 }
 
-fn volumes(running: &Running, names: &[String]) -> Result<Vec<Arc<dyn Volume>>, Problem> {
+pub(crate) fn volumes(
+    running: &Running,
+    names: &[String],
+) -> Result<Vec<Arc<dyn Volume>>, Problem> {
     if names.is_empty() || names.len() > VOLUMES_MAX {
         let detail = format!("a request names 1 to {VOLUMES_MAX} volumes");
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
@@ -290,124 +293,6 @@ fn clone_of(
             snapshot::discard_clone(&path);
             Err(refusal.into())
         }
-    }
-}
-
-/// Rolls volumes back while no host has them: they go away, and come again with what they
-/// held, so that no host goes on with what it knows of them.
-fn roll_back(running: &Running, asked: &SnapshotRollback) -> Result<Vec<String>, Problem> {
-    let volumes = volumes(running, &asked.volumes)?;
-    snapshot::expect_rollback(&volumes, &asked.name)?;
-    let plan = plan(running, &asked.volumes);
-    if !asked.disconnect && !plan.is_empty() {
-        return Err(NotApplied::Disturbs(plan).into());
-    }
-    for volume in &volumes {
-        if let Some(owner) = volume.base().owner() {
-            let error = ChangeError::PartOf(volume.info().name.clone(), owner);
-            return Err(Problem::new(StatusCode::CONFLICT, error.to_string()));
-        }
-    }
-    let uses = Uses::of(running, &asked.volumes);
-    let rolled_back = uses
-        .take_away(running)
-        .and_then(|()| snapshot::rollback(&volumes, &asked.name).map_err(Problem::from));
-    let given_back = uses.give_back(running);
-    rolled_back?;
-    let mut done = line_of_each(&asked.volumes, |volume| {
-        format!(
-            "volume {volume} holds what its snapshot {} holds",
-            asked.name
-        )
-    });
-    done.extend(plan.into_iter().map(|line| line.text));
-    done.extend(given_back);
-    Ok(done)
-}
-
-/// Which hosts lose volumes for a moment.
-fn plan(running: &Running, volumes: &[String]) -> Vec<PlanLine> {
-    let hosts = volume_hosts(running).into_iter();
-    let theirs = hosts.filter(|((_, volume), count)| *count > 0 && volumes.contains(volume));
-    let lines = theirs.map(|((protocol, volume), count)| {
-        let by = match protocol {
-            Protocol::NvmeTcp => "NVMe",
-            _ => protocol.name(),
-        };
-        PlanLine {
-            text: format!(
-                "volume {volume} goes away and comes again: hosts by {by} that have it: {count}"
-            ),
-            disturbs: true,
-        }
-    });
-    lines.collect()
-}
-
-/// What hosts have volumes by.
-struct Uses {
-    namespaces: Vec<(String, NamespaceSpec)>,
-    luns: Vec<(String, LunSpec)>,
-}
-
-impl Uses {
-    fn of(running: &Running, volumes: &[String]) -> Uses {
-        let served = running.served();
-        let mut uses = Uses {
-            namespaces: Vec::new(),
-            luns: Vec::new(),
-        };
-        for subsystem in served.subsystems {
-            let own = subsystem.namespaces.into_iter();
-            let own = own.filter(|namespace| volumes.contains(&namespace.volume));
-            let own = own.map(|namespace| (subsystem.nqn.clone(), namespace));
-            uses.namespaces.extend(own);
-        }
-        for target in served.targets {
-            let own = target.luns.into_iter();
-            let own = own.filter(|unit| volumes.contains(&unit.volume));
-            uses.luns
-                .extend(own.map(|unit| (target.target.name.clone(), unit)));
-        }
-        uses
-    }
-
-    /// When it returns no host has any of them.
-    fn take_away(&self, running: &Running) -> Result<(), Problem> {
-        let namespaces = self.namespaces.iter();
-        let namespaces = namespaces.map(|(nqn, namespace)| Change::RemoveNamespace {
-            nqn: nqn.clone(),
-            nsid: namespace.nsid,
-        });
-        let luns = self.luns.iter().map(|(name, unit)| Change::RemoveLun {
-            name: name.clone(),
-            lun: unit.lun,
-        });
-        for change in namespaces.chain(luns) {
-            running.change(change).map_err(|error| {
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Gives hosts again what they had; what of it could not be, a line each.
-    fn give_back(&self, running: &Running) -> Vec<String> {
-        let namespaces = self.namespaces.iter().cloned();
-        let namespaces = namespaces.map(|(nqn, namespace)| Change::AddNamespace { nqn, namespace });
-        let luns = self.luns.iter().cloned();
-        let luns = luns.map(|(name, lun)| Change::AddLun { name, lun });
-        let failed = namespaces.chain(luns).filter_map(|change| {
-            match running.change(change) {
-                // It was not taken away.
-                Ok(()) | Err(ChangeError::Exists(..)) => None,
-                Err(error) => {
-                    tracing::error!(%error, "a volume that was rolled back is not served again");
-                    Some(format!("NOT SERVED again: {error}: restart weft"))
-                }
-            }
-        });
-        failed.collect()
     }
 }
 

@@ -67,6 +67,7 @@ pub use serve_nfs as nfs;
 pub use serve_nvme::NOT_AUTHENTICATED;
 pub use served::Served;
 pub use start::{Running, StartError, start, start_on};
+pub use state::KeptVolumes;
 
 /// What a target is made of, for code that runs it on its own reactors: the simulator,
 /// tests with their own volumes.

@@ -14,6 +14,8 @@ use store::{Info, Volume};
 use crate::change::ChangeError;
 use crate::check;
 use crate::config::{ListenerSpec, Protocol, SnapshotSchedule, default_portal_group};
+use crate::shared::Shared;
+use crate::start::Running;
 
 /// A listener that is open.
 pub(crate) struct Listener {
@@ -44,8 +46,8 @@ pub(crate) struct ServedState {
     pub listener_next: u16,
     /// Listeners that were removed, or are to be opened, by what is spoken where.
     pub gone: HashMap<(SocketAddr, Protocol), Gone>,
-    /// Volumes whose resize is under way.
-    pub resizing: Vec<Arc<dyn Volume>>,
+    /// Volumes of which a resize or a rollback is under way.
+    pub in_change: Vec<Arc<dyn Volume>>,
     /// When snapshots are made by themselves.
     pub snapshot_schedules: Vec<SnapshotSchedule>,
     /// The targets that are reached by every iSCSI listener.
@@ -75,7 +77,40 @@ pub(crate) fn unknown_volume(name: &str) -> ChangeError {
 
 /// The volume is in the middle of another change.
 pub(crate) fn volume_busy(name: &str) -> ChangeError {
-    ChangeError::InUse(name.to_owned(), "a resize that is not over".to_owned())
+    ChangeError::InUse(
+        name.to_owned(),
+        "a resize or a rollback that is not over".to_owned(),
+    )
+}
+
+/// Volumes that no host has and that are to hold something else: no host is given them, and no
+/// volume is made of them, as long as this lives.
+pub struct KeptVolumes {
+    shared: Arc<Shared>,
+    volumes: Vec<Arc<dyn Volume>>,
+}
+
+impl Running {
+    /// Keeps volumes from all changes.
+    ///
+    /// # Errors
+    /// One is kept already.
+    pub fn keep_volumes(&self, volumes: Vec<Arc<dyn Volume>>) -> Result<KeptVolumes, ChangeError> {
+        let mut state = self.shared.state();
+        if let Some(volume) = volumes.iter().find(|volume| state.is_in_change(volume)) {
+            return Err(volume_busy(&volume.info().name));
+        }
+        state.in_change.extend(volumes.iter().cloned());
+        let shared = self.shared.clone();
+        Ok(KeptVolumes { shared, volumes })
+    }
+}
+
+impl Drop for KeptVolumes {
+    fn drop(&mut self) {
+        let is_own = |kept: &Arc<dyn Volume>| self.volumes.iter().any(|own| Arc::ptr_eq(own, kept));
+        self.shared.state().in_change.retain(|kept| !is_own(kept));
+    }
 }
 
 impl ServedState {
@@ -90,7 +125,7 @@ impl ServedState {
             listeners: listeners.map(|(n, spec)| (n, Listener { spec })).collect(),
             listener_next,
             gone: HashMap::new(),
-            resizing: Vec::new(),
+            in_change: Vec::new(),
             snapshot_schedules: Vec::new(),
             everywhere: BTreeSet::new(),
         }
@@ -131,7 +166,7 @@ impl ServedState {
     pub fn volumes_below(&self, spec: &store::Spec) -> Result<Vec<Arc<dyn Volume>>, ChangeError> {
         let below = spec.kind.of().iter();
         let below = below.map(|name| match self.volume(name) {
-            Some(volume) if self.is_resizing(volume) => Err(volume_busy(name)),
+            Some(volume) if self.is_in_change(volume) => Err(volume_busy(name)),
             Some(volume) => Ok(volume.clone()),
             None => Err(unknown_volume(name)),
         });
@@ -146,15 +181,17 @@ impl ServedState {
         if let Some(owner) = volume.base().owner() {
             return Err(ChangeError::PartOf(name.to_owned(), owner));
         }
-        match self.is_resizing(volume) {
+        match self.is_in_change(volume) {
             true => Err(volume_busy(name)),
             false => Ok(volume),
         }
     }
 
-    /// Whether a resize of the volume is under way.
-    pub fn is_resizing(&self, volume: &Arc<dyn Volume>) -> bool {
-        self.resizing.iter().any(|other| Arc::ptr_eq(other, volume))
+    /// Whether a resize or a rollback of the volume is under way.
+    pub fn is_in_change(&self, volume: &Arc<dyn Volume>) -> bool {
+        self.in_change
+            .iter()
+            .any(|other| Arc::ptr_eq(other, volume))
     }
 
     /// The listeners as NVMe's discovery is to know them.

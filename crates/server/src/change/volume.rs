@@ -86,7 +86,7 @@ impl Shared {
         if let Some(owner) = owner.filter(|owner| state.volume(owner).is_some()) {
             return Err(ChangeError::PartOf(name.to_owned(), owner));
         }
-        if state.is_resizing(&volume) {
+        if state.is_in_change(&volume) {
             return Err(volume_busy(name));
         }
         state.volumes.remove(at);
@@ -117,7 +117,7 @@ impl Shared {
     ) -> Result<Left, ChangeError> {
         let volume = self.state().volume(name).cloned();
         let volume = volume.ok_or_else(|| unknown_volume(name))?;
-        if self.state().is_resizing(&volume) {
+        if self.state().is_in_change(&volume) {
             return Err(volume_busy(name));
         }
         let info = volume.info();
@@ -138,7 +138,7 @@ impl Shared {
         }
         // Hosts see the end first, then what was under way behind it ends,
         // and only then is anything cut off.
-        self.state().resizing.push(volume.clone());
+        self.state().in_change.push(volume.clone());
         self.shrink_luns(&volume, size_bytes);
         let sizes = self.sizes(&volume, size_bytes);
         sizes.into_iter().for_each(|edit| self.allow_less(edit));
@@ -146,7 +146,10 @@ impl Shared {
         let cut = move |shared: &Arc<Shared>, done: ChangeDone| {
             shared.blocking(About::state(&volume), move |shared| {
                 let result = volume.resize(size_bytes, true);
-                shared.state().resizing.retain(|v| !Arc::ptr_eq(v, &volume));
+                shared
+                    .state()
+                    .in_change
+                    .retain(|v| !Arc::ptr_eq(v, &volume));
                 let outcome = result.map_err(ChangeError::Resize);
                 if outcome.is_ok() {
                     return done(shared, outcome);
@@ -233,6 +236,9 @@ impl Shared {
             found.ok_or_else(|| unknown_volume(leg))
         });
         let legs: Vec<Arc<dyn Volume>> = legs.collect::<Result<_, _>>()?;
+        if let Some(leg) = legs.iter().find(|leg| self.state().is_in_change(leg)) {
+            return Err(volume_busy(&leg.info().name));
+        }
         let is_new = |leg: &&Arc<dyn Volume>| !has.iter().any(|old| Arc::ptr_eq(old, leg));
         legs.iter()
             .filter(is_new)

@@ -109,7 +109,7 @@ fn a_volume_that_shrinks_takes_no_other_change(backend: Choice) {
             std::thread::yield_now();
         }
         for change in [resize("ram", 4096, false), add_namespace(2, "ram")] {
-            refuse(&running, change, "a resize that is not over");
+            refuse(&running, change, "a resize or a rollback that is not over");
         }
         gate.open();
         assert_eq!(io.response(cid).0, Status::SUCCESS);
