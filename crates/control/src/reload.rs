@@ -188,16 +188,22 @@ impl ServedDocument {
             return (desired, still, lines);
         }
         for spec in &desired.volumes {
-            let is_missing = self.missing.volumes.contains(&spec.name);
-            let mut parts = spec.kind.of().iter();
-            if let Some(part) = parts.find(|part| still.volumes.contains(part))
-                && is_missing
-            {
-                lines.push(StartError::Part(spec.name.clone(), part.clone()).to_string());
+            if !self.missing.volumes.contains(&spec.name) {
+                continue;
+            }
+            let is_there = |part: &str| !still.volumes.iter().any(|gone| gone == part);
+            let parts = spec.parts(true, |part| is_there(part).then_some(()));
+            let why = match parts {
+                Err(part) => Some(StartError::Part(spec.name.clone(), part.to_owned()).to_string()),
+                Ok(_) => running
+                    .shared()
+                    .can_open(spec)
+                    .err()
+                    .map(|why| why.to_string()),
+            };
+            if let Some(why) = why {
                 still.volumes.push(spec.name.clone());
-            } else if is_missing && let Err(why) = running.shared().can_open(spec) {
-                still.volumes.push(spec.name.clone());
-                lines.push(why.to_string());
+                lines.push(why);
             }
         }
         for spec in &desired.file_systems {

@@ -613,6 +613,63 @@ fn states_that_were_set_since_the_start_stay_where_the_file_does_not_change_them
     stop(running);
 }
 
+/// Also by a reload.
+#[test]
+fn mirror_of_which_one_leg_is_there_again_is_served_without_the_other() {
+    let [port, _] = ports();
+    let folder = tempfile::tempdir().expect("a folder");
+    let [left, right] = ["left", "right"].map(|name| folder.path().join(name));
+    let leg = |at: &Path| {
+        let name = at.file_name().expect("it has one").to_string_lossy();
+        Spec::new(&*name, Kind::file(at.join("disk")), 1 << 20, 4096)
+    };
+    let mirror = Spec {
+        state: Some(folder.path().join("m")),
+        ..Spec::new("m", Kind::mirror(&["left", "right"]), 0, 4096)
+    };
+    let config = Config {
+        cpus: vec![0],
+        start: Start::Degraded,
+        listeners: vec![listener(0, port)],
+        volumes: vec![leg(&left), leg(&right), mirror],
+        ..Config::default()
+    };
+    let names = |running: &Running| -> Vec<String> {
+        let volumes = running.shared().volumes();
+        volumes
+            .iter()
+            .map(|volume| volume.info().name.clone())
+            .collect()
+    };
+    for path in [&left, &right] {
+        std::fs::create_dir(path).expect("a folder");
+    }
+    let running = start(&config);
+    assert_eq!(names(&running), ["left", "right", "m"]);
+    stop(running);
+    let away = folder.path().join("away");
+    std::fs::rename(&left, &away).expect("ours");
+    std::fs::remove_dir_all(&right).expect("ours");
+    let running = start(&config);
+    assert!(names(&running).is_empty());
+    let mut document = ServedDocument::new(&config, &running);
+    std::fs::rename(&away, &left).expect("ours");
+    let (findings, served) = server::examine(&config);
+    assert_eq!(
+        (findings.len(), served.volumes.len()),
+        (2, 2),
+        "{findings:?}"
+    );
+    let plan = document.plan(config.clone(), &running).expect("it may");
+    assert_eq!(plan.missing.len(), 1, "{:?}", plan.missing);
+    document.apply(plan, &running, |_| ()).expect("it may");
+    assert_eq!(names(&running), ["left", "m"]);
+    std::fs::create_dir(&right).expect("a folder");
+    apply(&mut document, config.clone(), &running, |_| ()).expect("it may");
+    assert_eq!(names(&running), ["left", "m", "right"]);
+    stop(running);
+}
+
 /// A volume that is made of others is looked at again like any other, and taken when it fits.
 #[test]
 fn volume_of_others_that_a_start_has_left_out_keeps_nothing_else_from_changing() {

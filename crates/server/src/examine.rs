@@ -38,7 +38,7 @@ pub fn examine(config: &Config) -> (Vec<Finding>, Config) {
             taken.insert(&spec.name);
             continue;
         }
-        match examine_volume(spec, &found) {
+        match examine_volume(spec, &found, config.start) {
             Ok(examined) => {
                 let notes = examined.note.clone().into_iter();
                 findings.extend(notes.map(|text| Finding { text, stops: false }));
@@ -96,12 +96,12 @@ pub fn examine(config: &Config) -> (Vec<Finding>, Config) {
 }
 
 /// Looks at a volume beside those that were found.
-fn examine_volume(spec: &Spec, found: &[Examined]) -> Result<Examined, StartError> {
-    let below = spec.kind.of().iter().map(|part| {
-        let there = found.iter().find(|other| other.info.name == *part);
-        there.ok_or_else(|| StartError::Part(spec.name.clone(), part.clone()))
-    });
-    let below: Vec<&Examined> = below.collect::<Result<_, _>>()?;
+fn examine_volume(spec: &Spec, found: &[Examined], start: Start) -> Result<Examined, StartError> {
+    let find = |part: &str| found.iter().find(|other| other.info.name == part);
+    let missing = |part: &str| StartError::Part(spec.name.clone(), part.to_owned());
+    let below = spec
+        .parts(start == Start::Degraded, find)
+        .map_err(missing)?;
     let examined = store::examine_over(spec, &below).map_err(StartError::Volume)?;
     let others = found.iter().map(|other| &other.info);
     own_identity(&examined.info, others).map_err(StartError::Config)?;

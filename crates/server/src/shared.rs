@@ -155,14 +155,13 @@ impl Shared {
     /// Why not, and what to do about it.
     pub fn can_open(&self, spec: &store::Spec) -> Result<(), ChangeError> {
         let volumes = self.volumes();
-        let below = spec.kind.of().iter().map(|part| {
-            let volume = volumes.iter().find(|volume| volume.info().name == *part)?;
-            Some(Examined::of(&**volume))
-        });
+        let find = |part: &str| volumes.iter().find(|volume| volume.info().name == part);
         // What it is made of may come with it.
-        let Some(below) = below.collect::<Option<Vec<_>>>() else {
+        let Ok(below) = spec.parts(true, find) else {
             return Ok(());
         };
+        let below = below.into_iter().map(|volume| Examined::of(&**volume));
+        let below: Vec<Examined> = below.collect();
         let below: Vec<&Examined> = below.iter().collect();
         let examined = store::examine_over(spec, &below).map_err(ChangeError::Open)?;
         own_identity(&examined.info, volumes.iter().map(|volume| volume.info()))

@@ -204,21 +204,13 @@ impl OpenedStore {
         spec: &store::Spec,
         start: Start,
     ) -> Result<Arc<dyn Volume>, StartError> {
-        let part = |name: &String| {
+        let find = |name: &str| {
             let mut volumes = self.volumes.iter();
-            let found = volumes.find(|volume| volume.info().name == *name);
-            found
-                .cloned()
-                .ok_or_else(|| StartError::Part(spec.name.clone(), name.clone()))
+            volumes.find(|volume| volume.info().name == name).cloned()
         };
-        let all = spec.kind.of();
-        let found: Vec<_> = all.iter().filter_map(|name| part(name).ok()).collect();
-        let is_mirror = matches!(spec.kind.settings(), store::Settings::Mirror { .. });
-        let below = match start {
-            Start::Degraded if is_mirror && !found.is_empty() => found,
-            _ => all.iter().map(part).collect::<Result<_, _>>()?,
-        };
-        store::open_over(spec, below).map_err(StartError::Volume)
+        let below = spec.parts(start == Start::Degraded, find);
+        let missing = |part: &str| StartError::Part(spec.name.clone(), part.to_owned());
+        store::open_over(spec, below.map_err(missing)?).map_err(StartError::Volume)
     }
 }
 

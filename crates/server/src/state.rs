@@ -162,15 +162,14 @@ impl ServedState {
             .find(|volume| volume.info().name == name)
     }
 
-    /// The volumes that one is to be made of.
+    /// The volumes that one is to be made of. A mirror may lack legs, as after a degraded start.
     pub fn volumes_below(&self, spec: &store::Spec) -> Result<Vec<Arc<dyn Volume>>, ChangeError> {
-        let below = spec.kind.of().iter();
-        let below = below.map(|name| match self.volume(name) {
-            Some(volume) if self.is_in_change(volume) => Err(volume_busy(name)),
-            Some(volume) => Ok(volume.clone()),
-            None => Err(unknown_volume(name)),
-        });
-        below.collect()
+        let below = spec.parts(true, |name| self.volume(name).cloned());
+        let below = below.map_err(unknown_volume)?;
+        match below.iter().find(|volume| self.is_in_change(volume)) {
+            Some(volume) => Err(volume_busy(&volume.info().name)),
+            None => Ok(below),
+        }
     }
 
     /// The volume of a name, to which something is to be done that is not done to parts of

@@ -251,6 +251,27 @@ impl Spec {
     }
 }
 
+impl Spec {
+    /// What is found of the volumes that it is made of, in the order of `of`: all of them, or of a
+    /// mirror, where that `may_lack` legs, one at least.
+    ///
+    /// # Errors
+    /// The name of the first that is not found.
+    pub fn parts<P>(
+        &self,
+        may_lack: bool,
+        find: impl Fn(&str) -> Option<P>,
+    ) -> Result<Vec<P>, &str> {
+        let of = self.kind.of();
+        let found: Vec<P> = of.iter().filter_map(|name| find(name)).collect();
+        let is_mirror = matches!(self.kind.settings, Settings::Mirror { .. });
+        match of.iter().find(|name| find(name).is_none()) {
+            Some(name) if !(may_lack && is_mirror) || found.is_empty() => Err(name),
+            _ => Ok(found),
+        }
+    }
+}
+
 /// Where a volume's data lies, empty where it has no path.
 fn path(spec: &Spec) -> &Path {
     spec.kind.path().unwrap_or(Path::new(""))
