@@ -9,12 +9,13 @@ use crate::refusals::{Refusal, RefusalKind};
 use crate::{About, Shared};
 
 impl Shared {
-    /// Destroys the data key of an encrypted volume, after all I/O on it that has begun, gives
-    /// the space of its blocks back, so that they read as zeros, and says how that went: here, on
-    /// a reactor or by the blocking worker.
+    /// Destroys the data key of an encrypted volume for a host of this name, after all I/O on it
+    /// that has begun, gives the space of its blocks back, so that they read as zeros, and says
+    /// how that went: here, on a reactor or by the blocking worker.
     pub fn erase(
         self: &Arc<Self>,
         volume: &Arc<dyn Volume>,
+        host: Option<String>,
         then: AfterMail<Result<(), EraseError>>,
     ) {
         let (shared, volume) = (self.clone(), volume.clone());
@@ -26,13 +27,18 @@ impl Shared {
                 let reason = format_args!("its data was not erased: {error}");
                 shared.refusals.note(Refusal {
                     volume: Some(&name),
+                    host: host.as_deref(),
                     ..Refusal::new(RefusalKind::CHANGE, &reason)
                 });
+                if volume.is_locked() {
+                    shared.hearing().for_each(|hears| hears.locked());
+                }
                 return then(Err(error));
             }
             tracing::warn!(
                 event = "erased",
                 volume = name,
+                host,
                 "a host has erased the volume"
             );
             let all = Io::Deallocate {

@@ -12,7 +12,7 @@ use crate::fence::Scope;
 use crate::refusals::{Refusal, RefusalKind};
 use crate::shared::Shared;
 
-/// What is told to a protocol that serves volumes. Which registrants are of its hosts it
+/// What is told to a protocol that serves volumes: of reservations, and of locked ones. Which registrants are of its hosts it
 /// knows itself.
 pub trait Hears: Send + Sync {
     /// Hosts are to be told what has happened to a volume; whether some of them must
@@ -22,6 +22,10 @@ pub trait Hears: Send + Sync {
     /// What these, whose registrations were preempted, have under way on the volume
     /// ends.
     fn preempt(&self, volume: &Arc<dyn Volume>, preempted: &Arc<BTreeSet<Registrant>>);
+
+    /// A volume is locked, and what is made of it: hosts are to be told, where their protocol
+    /// has words for it.
+    fn locked(&self) {}
 }
 
 /// Tells all hosts concerned of a change, and calls `then` when it holds: when what was

@@ -1,7 +1,7 @@
 //! Commands that no volume is needed for, and changes of a unit's parameters.
 
 use engine::blocks::AfterIo;
-use engine::{About, Elsewhere as _, OnVolumes as _, Refusal, RefusalKind};
+use engine::{About, Elsewhere as _, OnVolumes as _, Protocol as _, Refusal, RefusalKind};
 use iscsi::target::Task;
 use link::CommandMemory;
 use machine::Tag;
@@ -112,7 +112,8 @@ impl IscsiConnection {
                 }
             });
         };
-        self.core.shared.erase(&volume, Box::new(then));
+        let host = self.names().0.map(str::to_owned);
+        self.core.shared.erase(&volume, host, Box::new(then));
         true
     }
 

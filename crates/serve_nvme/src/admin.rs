@@ -346,7 +346,8 @@ impl NvmeConnection {
                 let then = move |erased: Result<(), EraseError>| {
                     later.answer(erased.map_or_else(erase_status, |()| Status::SUCCESS));
                 };
-                self.core.shared.erase(&volume, Box::new(then));
+                let host = self.bound().host.to_string();
+                self.core.shared.erase(&volume, Some(host), Box::new(then));
             }
             (Some(_), _) => later.answer(Status::RESERVATION_CONFLICT),
             // Removed in this very moment.
@@ -370,6 +371,7 @@ impl NvmeConnection {
         let sanitizing = Sanitizing {
             service: self.service.clone(),
             nqn,
+            host: self.bound().host.to_string(),
             volumes,
         };
         sanitizing.go_on();
@@ -531,6 +533,8 @@ impl NvmeConnection {
 struct Sanitizing {
     service: Arc<Service>,
     nqn: Arc<str>,
+    /// That has asked for it.
+    host: String,
     /// Those that are left.
     volumes: Vec<Arc<dyn Volume>>,
 }
@@ -541,7 +545,7 @@ impl Sanitizing {
         let Some(volume) = self.volumes.pop() else {
             return;
         };
-        let shared = self.service.shared.clone();
+        let (shared, host) = (self.service.shared.clone(), self.host.clone());
         let then = move |erased: Result<(), EraseError>| {
             let change = self
                 .service
@@ -552,7 +556,7 @@ impl Sanitizing {
                 self.go_on();
             }
         };
-        shared.erase(&volume, Box::new(then));
+        shared.erase(&volume, Some(host), Box::new(then));
     }
 }
 

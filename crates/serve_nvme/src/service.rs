@@ -183,4 +183,21 @@ impl Hears for Service {
     fn preempt(&self, volume: &Arc<dyn Volume>, preempted: &Arc<BTreeSet<Registrant>>) {
         self.send_all(|| OwnMail::Preempt(volume.clone(), preempted.clone()));
     }
+
+    /// NRDY of their namespaces is 0 (Base 2.0, section 5.17.2.8).
+    fn locked(&self) {
+        let mut registry = self.registry();
+        let subsystems: Vec<Arc<Subsystem>> = registry.subsystems().cloned().collect();
+        for mut subsystem in subsystems {
+            let mut namespaces = subsystem.namespaces.to_vec();
+            for namespace in &mut namespaces {
+                let volumes = self.places().volumes_of(&subsystem.nqn, &[namespace.nsid]);
+                namespace.is_ready &= !volumes.iter().any(|volume| volume.is_locked());
+            }
+            if *namespaces != *subsystem.namespaces {
+                Arc::make_mut(&mut subsystem).namespaces = namespaces.into();
+                self.settle(registry.replace_subsystem(subsystem));
+            }
+        }
+    }
 }

@@ -294,6 +294,49 @@ fn volume_that_is_locked_or_protected_is_not_erased() {
     stop(running);
 }
 
+/// Whichever protocol it came by.
+#[each_driver]
+fn erase_that_fails_leaves_a_namespace_that_is_not_ready(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = server::start(config(backend, disk(folder.path(), by(1)))).expect("starts");
+    let addresses = running.addresses();
+    let (mut admin, mut io) = Host::at(addresses[0]).pair();
+    let mut nexus = Nexus::connect(addresses[2], ALICE, DISKS);
+    assert!(io.write(2, 3, 7).is_success());
+    let [keys, away] = ["disk.weft.keys", "away"].map(|name| folder.path().join(name));
+    for by_scsi in [false, true] {
+        std::fs::rename(&keys, &away).expect("its keys");
+        std::fs::create_dir(&keys).expect("room");
+        admin.arm();
+        assert!(is_ready(&mut admin, 2));
+        match by_scsi {
+            true => {
+                let refused = nexus.plain(sanitize(3, false, 0));
+                assert!(matches!(refused, Err(Fail::Check(key::MEDIUM_ERROR, ..))));
+            }
+            false => {
+                let status = ask(&mut admin, FORMAT_NVM, 2, 2 << 9);
+                assert_eq!(status, code(Status::INTERNAL_ERROR));
+            }
+        }
+        assert_eq!(admin.event(), NAMESPACES_CHANGED);
+        assert_eq!(
+            admin.log_page(CHANGED_NAMESPACES, 4096)[..8],
+            [2, 0, 0, 0, 0, 0, 0, 0]
+        );
+        assert!(is_ready(&mut admin, 1) && !is_ready(&mut admin, 2));
+        std::fs::remove_dir(&keys).expect("ours");
+        std::fs::rename(&away, &keys).expect("its keys");
+        admin.arm();
+        running.change(set(by(1))).expect("its key");
+        assert_eq!(admin.event(), NAMESPACES_CHANGED);
+        admin.log_page(CHANGED_NAMESPACES, 4096);
+        assert!(is_ready(&mut admin, 2));
+    }
+    assert_eq!(io.read(2, 3).expect("nothing was erased"), [7; BLOCK]);
+    stop(running);
+}
+
 #[each_driver]
 fn sanitize_destroys_what_all_namespaces_of_a_subsystem_hold(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
