@@ -115,6 +115,7 @@ pub const SCHEMA: &[Keys] = &[
             key("adopt", Takes::Flag),
             key("direct", Takes::FlagOr(DIRECT_AUTO)),
             key("preallocate", Takes::Flag),
+            key("checksum", Takes::Flag),
             key("read_only", Takes::Flag),
         ],
     ),

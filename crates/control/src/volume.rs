@@ -158,6 +158,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         names: names(sink, section),
         state: file(sink, section, "state", folder),
         read_only: section.flag(sink, "read_only").unwrap_or(false),
+        checksum: section.flag(sink, "checksum").unwrap_or(false),
         encryption: encryption::settings(sink, section, folder)?,
     })
 }

@@ -23,6 +23,10 @@ pub enum Fault {
     SplitEncrypted,
     /// Sectors of an encrypted volume that were never written are deciphered.
     DecipherHoles,
+    /// The data of a checksummed volume is written before its sums are synced.
+    SumsUnsynced,
+    /// A block of a checksummed volume is not compared with its sum.
+    SumsUnchecked,
     /// A snapshot is made while I/O is under way.
     SnapshotUnheld,
     /// A copy of several ranges leaves its last step out.

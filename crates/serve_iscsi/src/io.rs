@@ -103,7 +103,9 @@ pub(super) fn sense_of(error: Error, unit: Option<&Unit>, at: u64) -> Sense {
         Error::ReadOnly => Sense::write_protected(),
         Error::OutOfSpace(_) => Sense::out_of_space(),
         Error::Miscompare { offset } => Sense::miscompare(offset),
-        Error::Unreadable | Error::ReadFailed(_) | Error::EndsEarly => Sense::unreadable(lba),
+        Error::Unreadable | Error::ChecksumMismatch | Error::ReadFailed(_) | Error::EndsEarly => {
+            Sense::unreadable(lba)
+        }
         Error::WriteFailed(_) | Error::FlushFailed(_) => Sense::write_error(lba),
         Error::Locked => Sense::locked(),
         // A command that meets it here cannot wait any more.

@@ -249,7 +249,7 @@ pub(crate) fn status_of(error: Error) -> Status {
         Error::OutOfSpace(_) => Status::CAPACITY_EXCEEDED.dnr(),
         Error::Miscompare { .. } => Status::COMPARE_FAILURE.dnr(),
         // Stays so until it is written: trying again is no use.
-        Error::Unreadable => Status::UNRECOVERED_READ.dnr(),
+        Error::Unreadable | Error::ChecksumMismatch => Status::UNRECOVERED_READ.dnr(),
         Error::ReadFailed(_) | Error::EndsEarly => Status::UNRECOVERED_READ,
         Error::WriteFailed(_) | Error::FlushFailed(_) => Status::WRITE_FAULT,
         // It may be unlocked.

@@ -206,6 +206,9 @@ pub enum Error {
     /// The range, or a part of it, was marked with [`Io::MarkUnreadable`].
     #[error("marked as unreadable")]
     Unreadable,
+    /// What was read has another checksum than what was written there.
+    #[error("its checksum is another")]
+    ChecksumMismatch,
     /// The volume is encrypted, and its key is not known: it is not ready.
     #[error("locked: its key is missing")]
     Locked,

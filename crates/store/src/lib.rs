@@ -21,6 +21,7 @@
 mod base;
 mod block;
 mod checked_text;
+mod checksummed;
 pub mod counters;
 mod direct;
 mod encrypted;
@@ -56,13 +57,14 @@ pub mod token_bucket;
 mod unreadable;
 
 pub use base::Base;
+pub use checksummed::file::file_bytes as sums_file_bytes;
 pub use crypt::WrappingKey;
 pub use encrypted::{Encryption, EraseError, KeyMedium};
 pub use encryption_settings::EncryptionSettings;
 pub use io::{Error, Io};
 pub use open::{
-    DELAY_KEYS, Examined, KINDS, KindRow, encrypted, examine, examine_over, open, open_over,
-    over_file, over_legs, over_volumes,
+    DELAY_KEYS, Examined, KINDS, KindRow, checksummed, encrypted, examine, examine_over, open,
+    open_over, over_file, over_legs, over_volumes,
 };
 pub use over::mirror::{LegStatus, Mirror, MirrorStatus, ReplaceError};
 pub use problem::{OpenError, Problem, remedy};
@@ -364,6 +366,11 @@ pub trait Volume: Send + Sync {
     /// What it is encrypted by, if it is.
     fn encryption(&self) -> Option<&Encryption> {
         None
+    }
+
+    /// Whether what is read of it is compared with checksums.
+    fn has_checksums(&self) -> bool {
+        false
     }
 
     /// Whether hosts can neither read nor write its data for want of a key, of its own or of

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use reactor::DiskFile;
 use uuid::Uuid;
 
+use crate::checksummed::{self, file as sums_file};
 use crate::direct::DirectFile;
 use crate::encrypted::{self, KeyMedium};
 use crate::encryption_settings::EncryptionSettings;
@@ -288,18 +289,33 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Volume>, OpenError> {
 pub fn open_over(spec: &Spec, below: Vec<Arc<dyn Volume>>) -> Result<Arc<dyn Volume>, OpenError> {
     let opened = || {
         check(spec)?;
-        let Some(settings) = &spec.encryption else {
+        if spec.encryption.is_none() {
             encrypted::key_file::expect_none(spec)?;
-            return (spec.kind.row().open)(spec, path(spec), below);
-        };
-        let volume = (spec.kind.row().open)(spec, path(spec), below)?;
-        let volume = encrypted::open(spec, settings, volume)?;
-        Ok(Arc::new(volume) as Arc<dyn Volume>)
+        }
+        if !spec.checksum {
+            sums_file::expect_none(spec)?;
+        }
+        let mut volume = (spec.kind.row().open)(spec, path(spec), below)?;
+        if spec.checksum {
+            volume = Arc::new(checksummed::open(spec, volume)?);
+        }
+        if let Some(settings) = &spec.encryption {
+            volume = Arc::new(encrypted::open(spec, settings, volume)?);
+        }
+        Ok(volume)
     };
     opened().map_err(|problem| OpenError {
         volume: spec.name.clone(),
         problem,
     })
+}
+
+/// A volume that is another one to hosts, and compares what it reads of it with checksums in a
+/// file, or (`None`) in memory: of zeros where the volume is new, and of [`sums_file_bytes`]. Of
+/// the file nothing is asked but through [`reactor::FileIo`], and its length, when the volume is
+/// resized.
+pub fn checksummed(volume: Arc<dyn Volume>, file: Option<Arc<DiskFile>>) -> Arc<dyn Volume> {
+    Arc::new(checksummed::open_with(volume, file))
 }
 
 /// A volume that is another one to hosts, and keeps in it what they write, encrypted, with keys
@@ -425,6 +441,7 @@ pub fn examine_over(spec: &Spec, below: &[&Examined]) -> Result<Examined, OpenEr
         // What others have of the volume below is not in a slice.
         let is_whole = !matches!(spec.kind.settings, Settings::Slice { .. });
         let has_data = found.has_data || is_whole && below.iter().any(|part| part.has_data);
+        sums_file::examine(spec, &found.info, has_data)?;
         let locked = encrypted::examine(spec, &found.info, has_data)?;
         Ok(Examined {
             info: found.info,

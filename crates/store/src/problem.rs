@@ -332,6 +332,44 @@ pub enum Problem {
         .0.display()
     )]
     Encrypted(PathBuf),
+    /// A checksummed volume that has no state file.
+    #[error(
+        "a checksummed volume keeps its checksums beside its state file: set `state` to the path \
+         of one, which is created if it does not exist"
+    )]
+    NoPlaceForSums,
+    /// Checksums of what is not kept.
+    #[error("a volume of the kind \"null\" keeps nothing to check: leave `checksum` out")]
+    NothingToSum,
+    /// The checksums of the volume cannot be used.
+    #[error("the file {} with the volume's checksums {why}", .path.display())]
+    Sums {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
+    /// There is data, and no checksums.
+    #[error(
+        "something was written to it, and the file {} with its checksums does not exist: bring it \
+         back from a backup; a volume that had none gets them only before anything is written to \
+         it: copy to another one that has checksum = true",
+        .0.display()
+    )]
+    SumsMissing(PathBuf),
+    /// There is data in memory, and no checksums.
+    #[error(
+        "something was written to what it is made of, of which there are no checksums: set \
+         `checksum` before anything is written"
+    )]
+    SumsInMemory,
+    /// Its checksums lie beside it, and it is to be served without.
+    #[error(
+        "it has checksums in {}, which would not be those of what is written from now on: set \
+         checksum = true, or, if they are not wanted any more, move that file away",
+        .0.display()
+    )]
+    Checksummed(PathBuf),
     /// What the volume remembers beside its data cannot be trusted.
     #[error(
         "the state file {} {why}: bring it back from a backup, or, if no host relies on its \

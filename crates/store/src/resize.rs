@@ -62,6 +62,12 @@ pub enum ResizeError {
         /// What there is room for.
         has_bytes: u64,
     },
+    /// What a checksummed volume would grow by has data.
+    #[error(
+        "something is written where it would grow to, of which there are no checksums: zero that, \
+         as with 'blkdiscard -z', and try again"
+    )]
+    NotSummed,
     /// The range that it would take of the volume below is another's.
     #[error("the volume \"{0}\" lies behind it: remove that first")]
     Taken(String),

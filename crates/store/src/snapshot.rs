@@ -94,6 +94,7 @@ pub fn expect_possible(spec: &Spec) -> Result<(), SnapshotError> {
     let name = || spec.name.clone();
     match spec.kind.name() {
         _ if spec.encryption.is_some() => Err(SnapshotError::Encrypted(name())),
+        _ if spec.checksum => Err(SnapshotError::Checksummed(name())),
         "file" if spec.read_only => Err(SnapshotError::ReadOnly(name())),
         "file" => Ok(()),
         kind => Err(SnapshotError::Kind(name(), kind)),
@@ -311,6 +312,7 @@ impl<'v> SnapshotVolume<'v> {
                 let name = info.name.clone();
                 Err(match volume.encryption() {
                     Some(_) => SnapshotError::Encrypted(name),
+                    None if volume.has_checksums() => SnapshotError::Checksummed(name),
                     None => SnapshotError::Kind(name, info.kind),
                 })
             }

@@ -53,6 +53,8 @@ pub struct Spec {
     /// Where reservations and the like outlive a restart. Without one: for a
     /// file, beside it, with `.weft` appended to its name; for others, nowhere.
     pub state: Option<PathBuf>,
+    /// Its blocks have checksums.
+    pub checksum: bool,
     /// By what its keys are wrapped, if what it keeps is encrypted.
     pub encryption: Option<EncryptionSettings>,
 }
@@ -104,6 +106,7 @@ impl Spec {
             uuid: None,
             names: Names::default(),
             state: None,
+            checksum: false,
             encryption: None,
         }
     }

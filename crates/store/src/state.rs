@@ -36,6 +36,8 @@ const LOCK: &str = ".lock";
 const KEYS: &str = ".keys";
 /// Likewise of the log of a mirror.
 const LOG: &str = ".mirror";
+/// Likewise of the file with the checksums of a volume.
+const SUMS: &str = ".sums";
 
 /// First words of the file, with the version of the format.
 const MAGIC: &str = "weft-state 1";
@@ -486,10 +488,9 @@ pub fn files(spec: &Spec) -> Vec<PathBuf> {
     let (new, lock) = (with_suffix(&path, NEW), with_suffix(&path, LOCK));
     let keys = spec.encryption.as_ref().and_then(|_| keys_path(spec));
     let mut files = vec![path, new, lock];
-    files.extend(
-        keys.into_iter()
-            .flat_map(|keys| [with_suffix(&keys, NEW), keys]),
-    );
+    let sums = sums_path(spec).filter(|_| spec.checksum);
+    let made = keys.into_iter().chain(sums);
+    files.extend(made.flat_map(|path| [with_suffix(&path, NEW), path]));
     files.extend(mirror_log(spec));
     files
 }
@@ -505,6 +506,11 @@ pub(crate) fn mirror_log(spec: &Spec) -> Option<PathBuf> {
         Settings::Mirror { .. } => Some(with_suffix(&place(spec)?, LOG)),
         _ => None,
     }
+}
+
+/// The file with the checksums of a volume, where it has any.
+pub(crate) fn sums_path(spec: &Spec) -> Option<PathBuf> {
+    Some(with_suffix(&place(spec)?, SUMS))
 }
 
 /// Whether a state file can lie at `path`.

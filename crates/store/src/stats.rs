@@ -58,6 +58,8 @@ pub struct ErrorStats {
     pub miscompare: u64,
     /// [`Error::Unreadable`].
     pub unreadable: u64,
+    /// [`Error::ChecksumMismatch`].
+    pub checksum_mismatch: u64,
     /// [`Error::Locked`].
     pub locked: u64,
     /// [`Error::Busy`].
@@ -75,6 +77,7 @@ impl ErrorStats {
             + self.flush_failed
             + self.miscompare
             + self.unreadable
+            + self.checksum_mismatch
             + self.locked
             + self.busy
     }
@@ -93,7 +96,7 @@ const VERIFY: usize = 9;
 const VERIFY_BYTES: usize = 10;
 const MARK: usize = 11;
 const ERRORS: usize = 12;
-const CELLS: usize = ERRORS + 10;
+const CELLS: usize = ERRORS + 11;
 
 /// The counters of one thread.
 #[derive(Default)]
@@ -216,8 +219,9 @@ impl Counters {
             Error::FlushFailed(_) => 5,
             Error::Miscompare { .. } => 6,
             Error::Unreadable => 7,
-            Error::Locked => 8,
-            Error::Busy => 9,
+            Error::ChecksumMismatch => 8,
+            Error::Locked => 9,
+            Error::Busy => 10,
         };
         self.cells.here().one(ERRORS + kind);
     }
@@ -253,8 +257,9 @@ impl Counters {
                 flush_failed: sums[ERRORS + 5],
                 miscompare: sums[ERRORS + 6],
                 unreadable: sums[ERRORS + 7],
-                locked: sums[ERRORS + 8],
-                busy: sums[ERRORS + 9],
+                checksum_mismatch: sums[ERRORS + 8],
+                locked: sums[ERRORS + 9],
+                busy: sums[ERRORS + 10],
             },
         }
     }

@@ -347,6 +347,10 @@ fn each_error_of_a_volume_has_its_sense_data(backend: Choice) {
                 (key::MEDIUM_ERROR, asc::UNRECOVERED_READ_ERROR),
             ),
             (
+                Error::ChecksumMismatch,
+                (key::MEDIUM_ERROR, asc::UNRECOVERED_READ_ERROR),
+            ),
+            (
                 Error::WriteFailed(Errno::IO),
                 (key::MEDIUM_ERROR, asc::WRITE_ERROR),
             ),

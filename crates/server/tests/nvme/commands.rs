@@ -412,6 +412,7 @@ fn every_error_of_a_volume_has_its_status(backend: Choice) {
         (Error::WriteFailed(errno), Status::WRITE_FAULT),
         (Error::FlushFailed(errno), Status::WRITE_FAULT),
         (Error::Unreadable, Status::UNRECOVERED_READ.dnr()),
+        (Error::ChecksumMismatch, Status::UNRECOVERED_READ.dnr()),
         (Error::Busy, Status::COMMAND_INTERRUPTED),
         (
             Error::Miscompare { offset: 0 },

@@ -28,6 +28,12 @@ pub enum SnapshotError {
          below its file (LVM, ZFS, the array), and copy the file with its keys"
     )]
     Encrypted(String),
+    /// What is shared would have no checksums.
+    #[error(
+        "volume \"{0}\" has checksums, and such volumes have no snapshots: use those of what is \
+         below its file (LVM, ZFS, the array), which have the file with its checksums, too"
+    )]
+    Checksummed(String),
     /// One is there already.
     #[error("volume \"{0}\" has a snapshot \"{1}\" already: take another name, or remove that one")]
     Exists(String, String),

@@ -127,6 +127,7 @@ fn each_fault_has_its_error() {
             Error::FlushFailed(_) => counted.flush_failed,
             Error::Miscompare { .. } => counted.miscompare,
             Error::Unreadable => counted.unreadable,
+            Error::ChecksumMismatch => counted.checksum_mismatch,
             Error::Locked => counted.locked,
             Error::Busy => counted.busy,
         };

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod checksummed;
 mod compare;
 mod content;
 mod direct;
