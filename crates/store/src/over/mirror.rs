@@ -7,7 +7,8 @@
 //! differ after a crash, the first that is not known to lack something decides, and that is on
 //! the medium before anything is served.
 //!
-//! What only one leg has, and that leg cannot read, is an error.
+//! What only one leg has, and that leg cannot read, is an error. What a leg has with another
+//! checksum is copied to it, and nothing else: it may have alone what lies beside that.
 
 use std::fmt;
 use std::io;
@@ -24,7 +25,7 @@ use super::LegBits;
 use super::task::canceled;
 use crate::locks::{Caller, Claim, Locks};
 use crate::parts::VolumePart;
-use crate::{Base, Error, Io, Progress, Task, Volume};
+use crate::{Base, Error, Io, Progress, Range, Task, Volume};
 use log::{Ended, Log, LogWait, legs};
 use task::{LegIo, MirrorStep};
 
@@ -220,10 +221,14 @@ impl Mirror {
                     let encryption = task.legs.all[*leg].part.volume().encryption();
                     encryption.is_some_and(|keys| keys.is_locked())
                 };
-                for other in legs(task.unread).filter(|leg| !is_locked(leg)) {
+                let unread = task.unread & !task.mismatched;
+                for other in legs(unread).filter(|leg| !is_locked(leg)) {
                     self.log.could_not_read(other, offset, len);
                 }
-                (task.unread, task.error) = (0, None);
+                for other in legs(task.mismatched) {
+                    self.mend_later(other, Range { offset, len });
+                }
+                (task.unread, task.mismatched, task.error) = (0, 0, None);
                 task.from += len;
                 None
             }
@@ -234,8 +239,11 @@ impl Mirror {
             Err(error) => {
                 task.unread |= 1 << leg;
                 task.error.get_or_insert(error);
-                if error != Error::Unreadable {
-                    self.tell(&task.legs, leg, error);
+                match error {
+                    // It tells of that itself.
+                    Error::ChecksumMismatch => task.mismatched |= 1 << leg,
+                    Error::Unreadable => {}
+                    _ => self.tell(&task.legs, leg, error),
                 }
                 None
             }

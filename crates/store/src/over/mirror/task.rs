@@ -52,6 +52,8 @@ pub(crate) struct MirrorTask {
     pub(super) from: u64,
     /// Legs, a bit each: that could not read what it is at,
     pub(super) unread: u8,
+    /// of those, that have it with another checksum,
+    pub(super) mismatched: u8,
     /// that it writes to,
     pub(super) members: u8,
     /// that have written, that have failed to.
@@ -78,6 +80,7 @@ impl MirrorTask {
             writes: None,
             from: 0,
             unread: 0,
+            mismatched: 0,
             members: 0,
             done: 0,
             failed: 0,

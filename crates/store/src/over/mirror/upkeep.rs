@@ -1,6 +1,7 @@
 //! What a mirror does by itself: it copies to a leg what that lacks, asks legs that are out
 //! whether they answer again, and takes regions for clean that nothing is written to any more.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -14,7 +15,7 @@ use super::record::MirrorRecord;
 use super::regions::Regions;
 use super::{LEGS_MAX, Legs, Mirror};
 use crate::locks::{Caller, Claim, StripePlace};
-use crate::{Error, Io, Parked, Progress, Task};
+use crate::{Error, Io, Parked, Progress, Range, Task};
 
 /// Bytes that are copied at a time at most.
 pub(super) const SCRATCH_BYTES: u64 = 128 << 10;
@@ -24,6 +25,9 @@ const BATCH_BYTES: u64 = 64 << 20;
 
 const S: Nanos = 1_000_000_000;
 const MS: Nanos = 1_000_000;
+
+/// Ranges that wait to be mended at most. Others are found by the next read of them.
+const MENDS_MAX: usize = 1024;
 
 /// How long copying pauses before it looks whether it is to go on, and how fast.
 const PAUSE_MAX: Nanos = 100 * MS;
@@ -36,6 +40,8 @@ pub(super) struct Upkeep {
     rest_ns: Nanos,
     cleans_at: Nanos,
     legs: [LegUpkeep; LEGS_MAX],
+    /// What a leg has with another checksum than what was written.
+    mends: VecDeque<(usize, Range)>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -58,6 +64,7 @@ impl Upkeep {
             rest_ns,
             cleans_at: 0,
             legs: [LegUpkeep::default(); LEGS_MAX],
+            mends: VecDeque::new(),
         }
     }
 }
@@ -177,6 +184,7 @@ impl Mirror {
             rest_ns,
             cleans_at,
             legs,
+            mends,
         } = &mut *upkeep;
         if now >= *cleans_at {
             *cleans_at = now + *clean_ns;
@@ -194,6 +202,11 @@ impl Mirror {
         }
         if self.resync_rate.load(Ordering::Relaxed) == 0 {
             return None;
+        }
+        while let Some((leg, range)) = mends.pop_front() {
+            if record.legs.get(leg).is_some_and(|leg| !leg.is_out) {
+                return Some(Work::Copy(mending(record.region_bytes, leg, range)));
+            }
         }
         for (leg, (lacks, at)) in record.legs.iter().zip(legs).enumerate() {
             if lacks.is_out || lacks.missing.is_empty() || now < at.copies_at {
@@ -214,6 +227,15 @@ impl Mirror {
             at.copies_at = now + *clean_ns / 5;
         }
         None
+    }
+
+    /// A leg has a range with another checksum: others that have it are copied there soon.
+    pub(super) fn mend_later(&self, leg: usize, range: Range) {
+        let mut upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mend = (leg, range);
+        if upkeep.mends.len() < MENDS_MAX && !upkeep.mends.contains(&mend) {
+            upkeep.mends.push_back(mend);
+        }
     }
 
     /// The next region from this one on that a leg lacks and another has.
@@ -550,7 +572,9 @@ impl Mirror {
                 self.begin_on(task, (leg, io), files, whole)
             }
             // Hosts have made a block of it unreadable: so it is on the leg, too.
-            (CopyStep::Read, Some(Error::Unreadable)) if len > block_bytes => {
+            (CopyStep::Read, Some(Error::Unreadable | Error::ChecksumMismatch))
+                if len > block_bytes =>
+            {
                 copying.chunk = len / 2 / block_bytes * block_bytes;
                 self.copy_later(task, files, whole)
             }
@@ -558,6 +582,13 @@ impl Mirror {
                 copying.step = CopyStep::Write;
                 let io = Io::MarkUnreadable { offset, len };
                 self.begin_on(task, (leg, io), files, whole)
+            }
+            // All of the region but that is copied, and it stays missing.
+            (CopyStep::Read, Some(Error::ChecksumMismatch)) => {
+                copying.at += len;
+                copying.chunk = SCRATCH_BYTES;
+                copying.skips = true;
+                self.copy_later(task, files, whole)
             }
             (CopyStep::Write, None) => {
                 copying.at += len;
@@ -592,6 +623,24 @@ impl Mirror {
     fn of_leg(&self, leg: usize, change: impl FnOnce(&mut LegUpkeep)) {
         let mut upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut upkeep.legs[leg]);
+    }
+}
+
+/// The copy of a range to a leg that may have alone what lies beside it: no region is copied so.
+fn mending(region_bytes: u64, leg: usize, Range { offset, len }: Range) -> Copying {
+    Copying {
+        leg,
+        region: (offset / region_bytes) as usize,
+        at: offset,
+        len: 0,
+        end: offset + len,
+        chunk: SCRATCH_BYTES,
+        paused: 0,
+        copied: Regions::none(0),
+        bytes: BATCH_BYTES,
+        skips: true,
+        has_skipped: true,
+        step: CopyStep::Lock,
     }
 }
 
