@@ -326,12 +326,19 @@ impl Disk {
         file.has_lost = false;
     }
 
+    /// Bits of a byte of a file change on its disk.
+    pub fn flip(&mut self, file: usize, at: usize, bits: u8) {
+        let file = &mut self.files[file];
+        file.cache[at] ^= bits;
+        file.medium[at] ^= bits;
+    }
+
     /// The file has been cut off, or has grown by a hole.
     pub fn set_len(&mut self, file: usize, bytes: usize) {
         let file = &mut self.files[file];
         file.cache.resize(bytes, 0);
         file.medium.resize(bytes, 0);
-        file.dirty.resize(bytes / SECTOR_BYTES, false);
+        file.dirty.resize(bytes.div_ceil(SECTOR_BYTES), false);
     }
 }
 

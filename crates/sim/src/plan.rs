@@ -39,6 +39,8 @@ pub struct VolumePlan {
     pub lies: Lies,
     /// What it is made of, where it lies in a file.
     pub made: Made,
+    /// Its blocks have checksums, and some are changed on its disk.
+    pub is_checksummed: bool,
     /// It is encrypted, and its key is another after each start.
     pub is_encrypted: bool,
     /// Bytes of a block.
@@ -853,6 +855,7 @@ fn volume(r: &mut Random) -> VolumePlan {
     VolumePlan {
         lies: r.weighted(&[(3, Lies::File), (2, Lies::Memory)]),
         made: Made::File,
+        is_checksummed: false,
         is_encrypted: false,
         block_bytes,
         blocks,

@@ -601,6 +601,11 @@ impl SeedRun {
     fn note_media_errors(&mut self) {
         let failures = std::mem::take(&mut self.world.borrow_mut().disk.failures);
         for (file, offset, len) in failures {
+            let is_of_sums = |medium: &Medium| medium.sums_file() == Some(file);
+            if self.media.iter().any(is_of_sums) {
+                // What was to be written comes not at all.
+                continue;
+            }
             let is_it = |medium: &Medium| medium.files().any(|own| own == file);
             let volume = self
                 .media
@@ -723,6 +728,12 @@ impl SeedRun {
             let has_lost = |file| self.world.borrow().disk.has_lost(file);
             if power || medium.files().any(has_lost) {
                 self.work.checker.power_cut(volume)?;
+            }
+        }
+        for (volume, medium) in self.media.iter().enumerate() {
+            let is_changed = medium.plan.is_checksummed && self.world.borrow_mut().random.one_in(3);
+            if is_changed && let Some(block) = medium.flip(&self.world) {
+                self.work.checker.damaged(volume, block);
             }
         }
         if self.lent(0..SHARDS_MAX) > 0 {

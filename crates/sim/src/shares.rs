@@ -152,6 +152,7 @@ impl SharesRoom {
             volumes: vec![VolumePlan {
                 lies: Lies::File,
                 made: crate::made::Made::File,
+                is_checksummed: false,
                 is_encrypted: false,
                 block_bytes: BLOCK,
                 blocks: 4096,

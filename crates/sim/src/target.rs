@@ -113,6 +113,8 @@ pub struct Medium {
     pub is_odd: bool,
     /// The descriptors of its files, and those files' numbers.
     files: Vec<(Arc<DiskFile>, usize)>,
+    /// The same of the file with its checksums, where it has any.
+    sums: Option<(Arc<DiskFile>, usize)>,
     /// What the volume remembers beside its data; every change is durable.
     state: KeptState,
     /// The same of its files, where it is made of those.
@@ -123,6 +125,14 @@ pub struct Medium {
     keys: (KeptState, Arc<AtomicU64>),
     /// Where its snapshots lie.
     snapshots: SimSnapshots,
+}
+
+/// Bytes of the checksums of a block in their file.
+const SUMS_BYTES: usize = 16;
+
+/// Where those of so many blocks end.
+fn sums_end(blocks: u64) -> usize {
+    4096 + blocks as usize * SUMS_BYTES
 }
 
 type KeptState = Arc<Mutex<Option<Vec<u8>>>>;
@@ -277,19 +287,23 @@ impl Medium {
             Lies::File => plan.made.files(),
             Lies::Memory => 0,
         };
-        let files = (0..count).map(|_| {
+        let file = |bytes: u64, block_bytes: usize| {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             let fd = rustix::fs::memfd_create("weft-sim", flags).expect("descriptors are left");
             rustix::fs::ftruncate(&fd, bytes).expect("a memfd grows");
             let disk = &mut world.borrow_mut().disk;
-            let number = disk.add_file(fd.as_raw_fd(), bytes as usize, plan.block_bytes as usize);
+            let number = disk.add_file(fd.as_raw_fd(), bytes as usize, block_bytes);
             (Arc::new(DiskFile::from(fd)), number)
-        });
+        };
+        let files = (0..count).map(|_| file(bytes, plan.block_bytes as usize));
+        let has_sums = plan.is_checksummed && count > 0;
+        let sums = has_sums.then(|| file(store::sums_file_bytes(plan.blocks), SUMS_BYTES));
         Medium {
             plan,
             blocks: plan.blocks,
             is_odd: false,
             files: files.collect(),
+            sums,
             state: Arc::default(),
             marks: (0..count).map(|_| Arc::default()).collect(),
             log: Arc::default(),
@@ -312,6 +326,41 @@ impl Medium {
             let bytes = blocks * u64::from(self.plan.block_bytes);
             world.borrow_mut().disk.set_len(file, bytes as usize);
         }
+        if let Some((_, file)) = &self.sums {
+            let disk = &mut world.borrow_mut().disk;
+            disk.set_len(*file, sums_end(blocks));
+            disk.set_len(*file, store::sums_file_bytes(blocks) as usize);
+        }
+    }
+
+    /// A bit of a block, or of its sums, changes on its disk: which block's.
+    pub fn flip(&self, world: &SharedWorld) -> Option<u64> {
+        let world = &mut *world.borrow_mut();
+        let (_, sums) = self
+            .sums
+            .as_ref()
+            .filter(|_| self.plan.made == Made::File)?;
+        let random = &mut world.random;
+        let block = random.below(self.blocks);
+        let bits = 1 << random.below(8);
+        let (file, at) = match random.percent(50) {
+            true => {
+                let block_bytes = u64::from(self.plan.block_bytes);
+                let at = block * block_bytes + random.below(block_bytes);
+                (self.file()?, at as usize)
+            }
+            false => {
+                let at = sums_end(block) + random.below(SUMS_BYTES as u64) as usize;
+                (*sums, at)
+            }
+        };
+        world.disk.flip(file, at, bits);
+        Some(block)
+    }
+
+    /// The number of the file with its checksums.
+    pub fn sums_file(&self) -> Option<usize> {
+        self.sums.as_ref().map(|(_, number)| *number)
     }
 
     /// The number of its first file.
@@ -349,7 +398,14 @@ impl Medium {
 
     fn open(&self, world: &SharedWorld, n: usize) -> Arc<dyn Volume> {
         let spec = self.spec(n);
-        let volume = self.open_plain(world, &spec, n);
+        let mut volume = self.open_plain(world, &spec, n);
+        if self.plan.is_checksummed {
+            if let Some(file) = self.sums_file() {
+                world.borrow_mut().disk.open(file);
+            }
+            let file = self.sums.as_ref().map(|(file, _)| file.clone());
+            volume = store::checksummed(volume, file);
+        }
         if !self.plan.is_encrypted {
             return volume;
         }

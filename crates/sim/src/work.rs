@@ -705,6 +705,12 @@ impl HostWork {
         kept.map_err(Violation)
     }
 
+    /// Whether a block with a checksum that an operation covers may have another.
+    fn may_be_damaged(&self, op: Value) -> bool {
+        let volume = self.checker.op(op).volume;
+        self.plan.volumes[volume].is_checksummed && self.checker.may_be_damaged(op)
+    }
+
     /// Whether anything explains this status.
     fn check_status(&self, op: Value, status: Status) -> Verdict {
         let disk = &self.plan.disk;
@@ -723,6 +729,7 @@ impl HostWork {
                 matches!(self.checker.op(op).kind, OpKind::CompareAndWrite { .. })
             }
             Status::UNRECOVERED_READ if self.checker.may_be_spoiled(op) => true,
+            Status::UNRECOVERED_READ if self.may_be_damaged(op) => true,
             Status::UNRECOVERED_READ | Status::WRITE_FAULT | Status::CAPACITY_EXCEEDED => {
                 has_errors || disk.hangs > 0
             }

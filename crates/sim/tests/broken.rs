@@ -59,6 +59,19 @@ fn is_encrypted(plan: &mut Plan) -> bool {
     true
 }
 
+/// All volumes have checksums, on disks that fail nothing and tear no block.
+fn is_checksummed(plan: &mut Plan) -> bool {
+    for volume in &mut plan.volumes {
+        (volume.lies, volume.is_checksummed) = (Lies::File, true);
+        volume.block_bytes = 512;
+    }
+    (plan.disk.read_errors, plan.disk.write_errors) = (0, 0);
+    (plan.disk.sync_errors, plan.disk.hangs) = (0, 0);
+    (plan.copies, plan.faults.cuts) = (0, 0);
+    plan.faults.count_max = plan.faults.count_max.max(10);
+    true
+}
+
 /// Hosts flush a file whose syncs fail.
 fn fails_to_sync(plan: &mut Plan) -> bool {
     plan.volumes[0].lies = Lies::File;
@@ -526,6 +539,24 @@ fn holes_of_an_encrypted_volume_that_are_deciphered_are_found() {
         is_encrypted,
         Fault::DecipherHoles,
         &["bytes that were never", "cannot be what"],
+    );
+}
+
+#[test]
+fn data_that_is_written_before_its_checksums_are_synced_is_found() {
+    is_found_where(
+        is_checksummed,
+        Fault::SumsUnsynced,
+        &["which nothing explains"],
+    );
+}
+
+#[test]
+fn blocks_that_are_not_compared_with_their_checksums_are_found() {
+    is_found_where(
+        is_checksummed,
+        Fault::SumsUnchecked,
+        &["bytes that were never"],
     );
 }
 

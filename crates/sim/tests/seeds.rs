@@ -329,6 +329,39 @@ fn encrypted_volumes_keep_all_promises() {
     }
 }
 
+/// Checksummed volumes on disks that fail nothing: what cannot be read was torn by the power or
+/// changed on the disk.
+fn checksummed(seed: u64) -> sim::Plan {
+    let mut plan = sim::Plan::new(seed);
+    (plan.disk.read_errors, plan.disk.write_errors) = (0, 0);
+    (plan.disk.sync_errors, plan.disk.hangs) = (0, 0);
+    (plan.copies, plan.faults.cuts) = (0, 0);
+    plan.faults.count_max = plan.faults.count_max.max(10);
+    for volume in &mut plan.volumes {
+        volume.is_checksummed = true;
+        volume.is_encrypted = seed.is_multiple_of(4);
+    }
+    plan
+}
+
+#[test]
+fn checksummed_volumes_keep_all_promises() {
+    for seed in 3800..4100 {
+        sim::run_plan(checksummed(seed), 200).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+#[test]
+fn checksummed_volumes_keep_all_promises_where_disks_fail() {
+    for seed in 4100..4300 {
+        let mut plan = sim::Plan::new(seed);
+        for volume in &mut plan.volumes {
+            (volume.lies, volume.is_checksummed) = (sim::Lies::File, true);
+        }
+        sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 /// What a full disk has taken of a write is answered, and safe where the answer says so.
 #[test]
 fn writes_to_a_dir_keep_the_promises_where_the_disk_is_full_and_the_power_fails() {

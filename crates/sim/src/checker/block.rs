@@ -325,6 +325,28 @@ impl Checker {
             })
     }
 
+    /// A block of a volume was changed on the disk.
+    pub fn damaged(&mut self, volume: usize, block: u64) {
+        self.volumes[volume].damaged.insert(block);
+    }
+
+    /// Whether a block that an operation covers may have another checksum than what it holds:
+    /// it was changed on the disk, or torn by a power cut and not surely replaced.
+    pub fn may_be_damaged(&self, value: Value) -> bool {
+        let op = self.op(value);
+        let volume = &self.volumes[op.volume];
+        let mut blocks = op.first..op.first + op.blocks;
+        blocks.any(|at| {
+            let is_torn = volume.blocks.get(at as usize).is_some_and(|block| {
+                let mut others = block.clusters.iter().filter(|c| c.value != BEFORE);
+                let is_replaced =
+                    others.any(|c| block.epoch() < c.last_begin && c.first_end < op.invoked);
+                block.initial.may_be_torn && block.initial.found.is_none() && !is_replaced
+            });
+            is_torn || volume.damaged.contains(&at)
+        })
+    }
+
     /// Whether `value` cannot be lost any more: it was acknowledged with FUA or
     /// before a flush.
     pub(super) fn is_durable(&self, volume: usize, value: Value) -> bool {

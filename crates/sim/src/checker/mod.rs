@@ -16,6 +16,8 @@ mod durable;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+
 use block::CheckedBlock;
 
 /// When something began or ended: a count.
@@ -186,6 +188,8 @@ struct Volume {
     flushed_before: Stamp,
     /// Compares that failed, and when, to be looked at when more is known.
     miscompares: Vec<(Value, Stamp)>,
+    /// Blocks that were changed on the disk.
+    damaged: HashSet<u64>,
 }
 
 /// A promise that was not kept.
@@ -227,6 +231,7 @@ impl Checker {
             blocks: (0..promise.blocks).map(|_| CheckedBlock::zero()).collect(),
             flushed_before: 0,
             miscompares: Vec::new(),
+            damaged: HashSet::new(),
         });
         self.volumes.len() - 1
     }
