@@ -116,6 +116,7 @@ impl Collector for Exposition {
         self.encode_peers(to)?;
         self.encode_tls(to)?;
         self.encode_limits(to)?;
+        self.encode_checksums(to)?;
         self.encode_mirrors(to)?;
         self.encode_reactors(to)?;
         self.encode_whole(to)
@@ -316,6 +317,15 @@ impl Exposition {
             "weft_limit_delay_seconds",
             "Time that those have waited",
             all().map(|(labels, delays)| (labels, delays.ns as f64 / 1e9)),
+        )
+    }
+
+    fn encode_checksums(&self, to: &mut Families<'_>) -> fmt::Result {
+        let all = self.metrics.checksum_mismatches.iter();
+        to.counters(
+            "weft_checksum_mismatches",
+            "I/Os that found a block whose checksum is another than what was written, by volume",
+            all.map(|(volume, mismatches)| (vec![("volume", &**volume)], *mismatches)),
         )
     }
 

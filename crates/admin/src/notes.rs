@@ -21,6 +21,17 @@ pub(crate) fn notes_of_mirror((volume, mirror): &(String, MirrorStatus)) -> Vec<
     notes.collect()
 }
 
+/// What is wrong with the blocks of a volume that has checksums, a line.
+pub(crate) fn note_of_mismatches((volume, count): &(String, u64)) -> Option<String> {
+    (*count > 0).then(|| {
+        format!(
+            "volume \"{volume}\": {count} I/Os found a block whose checksum is another than what \
+             was written: see to its disk; the log has the first block, with \
+             event=checksum-mismatch"
+        )
+    })
+}
+
 /// Why the keys of volumes cannot be read that a document names, a line each.
 pub(crate) fn unread_keys(config: &Config) -> Vec<String> {
     let volumes = config.volumes.iter();

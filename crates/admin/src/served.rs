@@ -21,7 +21,7 @@ use crate::figures::figures_of;
 use crate::groups::notes_of_groups;
 use crate::keeper::Keeper;
 use crate::metrics;
-use crate::notes::{note_of_locked, notes_of_mirror, unread_keys};
+use crate::notes::{note_of_locked, note_of_mismatches, notes_of_mirror, unread_keys};
 use crate::place::TakenPlace;
 use crate::refused::NotApplied;
 use crate::renewed;
@@ -339,6 +339,8 @@ impl ServedFile {
         let wrong =
             |(section, tls): (&str, &RenewedTls)| Some(renewed::warning(section, &tls.wrong()?));
         warnings.extend(self.tls().filter_map(wrong));
+        let mismatches = self.running.checksum_mismatches();
+        warnings.extend(mismatches.iter().filter_map(note_of_mismatches));
         warnings.extend(self.running.mirrors().iter().flat_map(notes_of_mirror));
         let mut volumes = self.running.volumes();
         volumes.retain(|volume| volume.is_locked());

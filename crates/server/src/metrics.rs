@@ -39,6 +39,8 @@ pub struct Metrics {
     pub connections: Vec<(&'static str, u64)>,
     /// What is counted of TLS, by the address of the listener; of those that may speak it.
     pub tls: Vec<(String, TlsCounts)>,
+    /// I/Os that found a block with another checksum, by the names of volumes that have such.
+    pub checksum_mismatches: Vec<(String, u64)>,
     /// How mirrors stand, by their names.
     pub mirrors: Vec<(String, MirrorStatus)>,
     /// What has waited for limits of what is read and written in a second.
@@ -144,6 +146,7 @@ impl Running {
             stages: stages.collect(),
             connections: PROTOCOLS.into_iter().zip(connections).collect(),
             tls: self.tls_metrics(),
+            checksum_mismatches: self.checksum_mismatches(),
             mirrors: self.mirrors(),
             limits: engine.rate_limits.figures(),
             refusals: refusals.map(|(kind, times)| (kind.0, times)).collect(),
@@ -156,6 +159,17 @@ impl Running {
             driver: self.backend(),
             is_drained: self.is_drained(),
         }
+    }
+
+    /// I/Os that found a block with another checksum, of each volume that has such, by its name.
+    pub fn checksum_mismatches(&self) -> Vec<(String, u64)> {
+        let mut volumes = self.volumes();
+        volumes.retain(|volume| volume.has_checksums());
+        let counts = volumes.iter().map(|volume| {
+            let mismatches = volume.stats().errors.checksum_mismatch;
+            (volume.info().name.clone(), mismatches)
+        });
+        counts.collect()
     }
 
     /// How each mirror stands, by its name.
