@@ -666,6 +666,10 @@ impl Volume for Checksummed {
         self.below.is_blank(range)
     }
 
+    fn forget_loss(&self) {
+        self.below.forget_loss();
+    }
+
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
         self.below.unreadable(offset, len, max)
     }

@@ -344,9 +344,9 @@ fn legs_of_a_mirror_that_serves_are_replaced_between_their_opening_and_closing()
 fn volume_has_checksums_where_its_section_says_so_and_keeps_that() {
     let with = |keys: &str| with_rest(&[volume("a", "ram", &format!("size = \"1GiB\"\n{keys}"))]);
     let checksum = |keys| read(&with(keys)).map(|config| config.volumes[0].checksum);
-    assert_eq!(checksum("").unwrap(), false);
-    assert_eq!(checksum("checksum = false").unwrap(), false);
-    assert_eq!(checksum("checksum = true").unwrap(), true);
+    assert!(!checksum("").unwrap());
+    assert!(!checksum("checksum = false").unwrap());
+    assert!(checksum("checksum = true").unwrap());
     let told = read(&with("checksum = \"crc32c\"")).expect_err("it is no flag");
     assert!(format!("{told:?}").contains("`checksum`"), "{told:?}");
     let (before, after) = (

@@ -32,7 +32,7 @@ fn open_in(folder: &Path) -> Result<Arc<dyn Volume>, OpenError> {
 
 fn refused(spec: &Spec) -> String {
     let told = open(spec).err().expect("it is refused").to_string();
-    let examined = examine(spec).err().expect("so is a look at it");
+    let examined = examine(spec).expect_err("so is a look at it");
     assert_eq!(examined.to_string(), told);
     told
 }
