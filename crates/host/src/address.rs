@@ -1,6 +1,7 @@
 //! Addresses of subsystems, and the identity of this host.
 
 use auth::psk::Psk;
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -21,20 +22,20 @@ fn transport(url: &str) -> Option<(Transport, &str)> {
     }
 }
 
-/// One namespace of a subsystem behind a TCP address.
+/// What a URL of a namespace says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct NamespaceUrl {
     /// What is spoken there.
     pub transport: Transport,
-    /// Where to connect.
-    pub socket: SocketAddr,
+    /// Host and port, as text.
+    pub authority: String,
     /// NVM subsystem NQN.
     pub subnqn: String,
     /// Namespace identifier; `None`: the first active one.
     pub nsid: Option<u32>,
 }
 
-impl Address {
+impl NamespaceUrl {
     /// Reads `nvme-tcp://host[:port]/nqn[?nsid=1]`, or the same with `rdma://`.
     ///
     /// # Errors
@@ -60,11 +61,70 @@ impl Address {
                 Some(nsid.ok_or_else(|| format!("`?{query}` is not understood: use ?nsid=1"))?)
             }
         };
-        let address = Self::new(resolve(authority, PORT)?, subnqn, nsid)?;
-        Ok(Address {
+        check_nqn(subnqn)?;
+        Ok(NamespaceUrl {
             transport,
-            ..address
+            authority: authority.to_owned(),
+            subnqn: subnqn.to_owned(),
+            nsid,
         })
+    }
+
+    /// Looks the name of the host up, if it is one.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn resolve(&self) -> Result<Address, String> {
+        Ok(Address {
+            transport: self.transport,
+            socket: resolve(&self.authority, PORT)?,
+            subnqn: self.subnqn.clone(),
+            nsid: self.nsid,
+        })
+    }
+}
+
+impl fmt::Display for NamespaceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.transport {
+            Transport::Tcp => "nvme-tcp",
+            Transport::Rdma => "rdma",
+        };
+        write!(f, "{scheme}://{}/{}", self.authority, self.subnqn)?;
+        match self.nsid {
+            Some(nsid) => write!(f, "?nsid={nsid}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_nqn(subnqn: &str) -> Result<(), String> {
+    match (1..=NQN_BYTES_MAX).contains(&subnqn.len()) {
+        true => Ok(()),
+        false => Err(format!("an NQN has 1 to {NQN_BYTES_MAX} bytes")),
+    }
+}
+
+/// One namespace of a subsystem behind a TCP address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// What is spoken there.
+    pub transport: Transport,
+    /// Where to connect.
+    pub socket: SocketAddr,
+    /// NVM subsystem NQN.
+    pub subnqn: String,
+    /// Namespace identifier; `None`: the first active one.
+    pub nsid: Option<u32>,
+}
+
+impl Address {
+    /// That of a [`NamespaceUrl`].
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        NamespaceUrl::parse(url)?.resolve()
     }
 
     /// An address of NVMe/TCP; checks the length of the NQN.
@@ -72,9 +132,7 @@ impl Address {
     /// # Errors
     /// A sentence for the user.
     pub fn new(socket: SocketAddr, subnqn: &str, nsid: Option<u32>) -> Result<Self, String> {
-        if subnqn.is_empty() || subnqn.len() > NQN_BYTES_MAX {
-            return Err(format!("an NQN has 1 to {NQN_BYTES_MAX} bytes"));
-        }
+        check_nqn(subnqn)?;
         Ok(Address {
             transport: Transport::Tcp,
             socket,

@@ -35,6 +35,8 @@ const CC_SHUTDOWN: u64 = CC_ENABLE | 1 << 14;
 
 /// CMIC: the controller reports Asymmetric Namespace Access (Base 2.0, figure 275).
 const CMIC_ANA: u8 = 1 << 3;
+/// ONCS: Write Zeroes (Base 2.0, figure 275).
+const ONCS_WRITE_ZEROES: u16 = 1 << 3;
 
 /// What is said besides where there is no connection by a key from an authentication in which
 /// both sides have proven themselves: Linux's controller forgets what the key is made of before
@@ -66,6 +68,12 @@ pub struct ControllerInfo {
     pub queue_entries_max: u32,
     /// What it says about ANA, if it reports that.
     pub ana: Option<AnaInfo>,
+    /// Asynchronous events that it tells of where that is asked for (OAES).
+    pub notices: u32,
+    /// It has a volatile write cache (VWC).
+    pub volatile_cache: bool,
+    /// It takes Write Zeroes (ONCS).
+    pub write_zeroes: bool,
 }
 
 /// What a host needs to know of a namespace.
@@ -77,6 +85,8 @@ pub struct NamespaceInfo {
     pub block_bytes: u32,
     /// Size in logical blocks.
     pub block_count: u64,
+    /// Thin provisioning (NSFEAT).
+    pub is_thin: bool,
 }
 
 /// The Admin Queue of a controller, with a driver of its own.
@@ -187,6 +197,9 @@ impl<D: Driver> Admin<D> {
                 transition_s: c.anatt,
                 log_bytes: ana::log_bytes(c.nanagrpid.get(), c.mnan.get().max(c.nn.get())),
             }),
+            notices: c.oaes.get(),
+            volatile_cache: c.vwc & 1 != 0,
+            write_zeroes: c.oncs.get() & ONCS_WRITE_ZEROES != 0,
         })
     }
 
@@ -220,6 +233,7 @@ impl<D: Driver> Admin<D> {
             nsid,
             block_bytes: 1 << shift,
             block_count: n.nsze.get(),
+            is_thin: n.nsfeat & 1 != 0,
         })
     }
 
@@ -252,6 +266,15 @@ impl<D: Driver> Admin<D> {
         let mut bytes = vec![0; info.log_bytes as usize];
         self.log_page(lid::ANA, 0, &mut bytes)?;
         Ok(ana::state_of(&bytes, nsid).unwrap_or(AnaState::Inaccessible))
+    }
+
+    /// Reads the Changed Namespace List, after which more is told (Base 2.0, section 5.16.1.5).
+    ///
+    /// # Errors
+    /// Where the command fails.
+    pub fn read_changed_namespaces(&mut self) -> Result<(), Error> {
+        let mut bytes = vec![0; 4 * LIST_NSIDS_MAX];
+        self.log_page(lid::CHANGED_NAMESPACES, 0, &mut bytes)
     }
 
     /// Asks to be told of what `notices` names (bits of the Asynchronous Event

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use nvmf::command::AnaState;
 use reactor::Driver;
-use wire::nvme::feature::async_event;
+use wire::nvme::feature::async_event::{self, NAMESPACE_ATTRIBUTE};
+use wire::nvme::log::lid;
 
 use crate::{Admin, ControllerInfo, Error, HostIdentity, NamespaceInfo, QueueSettings};
 
@@ -86,10 +87,40 @@ pub struct KeeperParams {
     pub queues: u16,
     /// Keep Alive Timeout.
     pub kato_ms: u32,
-    /// Pause between two attempts to connect.
+    /// Pause between two attempts to connect, at first; later half of the time since the loss,
     pub reconnect_delay: Duration,
+    /// and this at most.
+    pub reconnect_delay_max: Duration,
     /// How long after the loss attempts go on; `None`: for ever.
     pub ctrl_loss_tmo: Option<Duration>,
+}
+
+/// What a path must lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptNamespace {
+    /// The namespace as it was described last.
+    pub namespace: NamespaceInfo,
+    /// What identifies it: [`Admin::identifiers`].
+    pub identifiers: Vec<u8>,
+}
+
+impl KeptNamespace {
+    /// Takes what is found for the same namespace, as it was or larger.
+    fn follow(&mut self, found: KeptNamespace) -> Result<(), Error> {
+        let (old, new) = (&self.namespace, &found.namespace);
+        let why = if self.identifiers != found.identifiers {
+            format!("namespace {} is another one than before", new.nsid)
+        } else if old.block_bytes != new.block_bytes || old.block_count > new.block_count {
+            format!(
+                "namespace {} has {} blocks of {} bytes, and had {} of {}",
+                new.nsid, new.block_count, new.block_bytes, old.block_count, old.block_bytes
+            )
+        } else {
+            *self = found;
+            return Ok(());
+        };
+        Err(Error::Unusable(why))
+    }
 }
 
 enum KeeperState<D> {
@@ -115,10 +146,11 @@ pub struct Keeper<D> {
     make: Box<dyn FnMut() -> io::Result<D>>,
     signal: Arc<PathSignal>,
     epoch: u64,
-    nsid: u32,
-    /// What identifies the namespace: it must be the same ever after.
-    identifiers: Vec<u8>,
+    /// What it keeps, once that is known.
+    known: Option<KeptNamespace>,
     state: KeeperState<D>,
+    /// Why there is no controller.
+    reason: Option<String>,
 }
 
 impl<D: Driver> Keeper<D> {
@@ -133,33 +165,48 @@ impl<D: Driver> Keeper<D> {
         make: impl FnMut() -> io::Result<D> + 'static,
     ) -> Result<Self, Error> {
         let mut keeper = Keeper {
-            nsid: params.nsid.unwrap_or(0),
             params,
             make: Box::new(make),
             signal,
             epoch: 0,
-            identifiers: Vec::new(),
+            known: None,
             state: KeeperState::GivenUp,
+            reason: None,
         };
         keeper.state = KeeperState::Up(Box::new(keeper.open()?));
         Ok(keeper)
     }
 
-    /// The namespace, as its controller describes it now.
-    ///
-    /// # Errors
-    /// Where there is none, or the command fails.
-    pub fn namespace(&mut self) -> Result<NamespaceInfo, Error> {
-        match &mut self.state {
-            KeeperState::Up(up) => up.admin.namespace(Some(self.nsid)),
-            _ => Err(Error::Closed),
+    /// Of a path that is to lead to a namespace which is known, and is connected with the next
+    /// [`Keeper::turn`] at the earliest.
+    pub fn expecting(
+        params: KeeperParams,
+        signal: Arc<PathSignal>,
+        known: KeptNamespace,
+        make: impl FnMut() -> io::Result<D> + 'static,
+    ) -> Self {
+        let now = Instant::now();
+        Keeper {
+            params,
+            make: Box::new(make),
+            signal,
+            epoch: 0,
+            known: Some(known),
+            state: KeeperState::Down(now, now),
+            reason: None,
         }
     }
 
-    /// What identifies the namespace: [`Admin::identifiers`].
+    /// The namespace as it was described last; `None` before the first time.
     #[must_use]
-    pub fn identifiers(&self) -> &[u8] {
-        &self.identifiers
+    pub fn known(&self) -> Option<&KeptNamespace> {
+        self.known.as_ref()
+    }
+
+    /// Why there is no controller, where that is known.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
     }
 
     /// The controller, if there is one.
@@ -196,11 +243,14 @@ impl<D: Driver> Keeper<D> {
                 let is_stale = self.signal.is_stale.swap(false, Ordering::Relaxed);
                 let turned = match is_lost {
                     true => Err(Error::Closed),
-                    false => up.turn(self.nsid, is_stale, self.params.kato_ms),
+                    false => {
+                        let known = self.known.as_mut().expect("it was connected");
+                        up.turn(known, is_stale, self.params.kato_ms)
+                    }
                 };
                 match turned {
                     Ok(changed) => changed.map(|ana| PathChange::Ana { ana }),
-                    Err(_) => Some(self.lose()),
+                    Err(error) => Some(self.lose(&error)),
                 }
             }
             KeeperState::Down(since, next) => {
@@ -227,8 +277,9 @@ impl<D: Driver> Keeper<D> {
         }
     }
 
-    fn lose(&mut self) -> PathChange {
+    fn lose(&mut self, error: &Error) -> PathChange {
         let now = Instant::now();
+        self.reason = Some(error.to_string());
         // The connection ends here, and with it what is left of the controller.
         self.state = KeeperState::Down(now, now + self.params.reconnect_delay);
         PathChange::Lost { epoch: self.epoch }
@@ -238,11 +289,14 @@ impl<D: Driver> Keeper<D> {
         match self.open() {
             Ok(up) => {
                 self.state = KeeperState::Up(Box::new(up));
+                self.reason = None;
                 Some(self.standing())
             }
-            Err(_) => {
-                let next = Instant::now() + self.params.reconnect_delay;
-                self.state = KeeperState::Down(since, next);
+            Err(error) => {
+                self.reason = Some(error.to_string());
+                let (least, most) = (self.params.reconnect_delay, self.params.reconnect_delay_max);
+                let pause = (since.elapsed() / 2).min(most).max(least);
+                self.state = KeeperState::Down(since, Instant::now() + pause);
                 None
             }
         }
@@ -253,7 +307,6 @@ impl<D: Driver> Keeper<D> {
         let driver = (self.make)()?;
         let mut admin = Admin::connect(driver, p.to, &p.subnqn, &p.host, p.settings, p.kato_ms)?;
         let controller = admin.controller()?;
-        let namespace = admin.namespace(Some(self.nsid).filter(|nsid| *nsid > 0))?;
         let granted = admin.set_queue_count(p.queues)?;
         if granted < p.queues {
             return Err(Error::Unusable(format!(
@@ -261,19 +314,24 @@ impl<D: Driver> Keeper<D> {
                 p.queues
             )));
         }
-        self.nsid = namespace.nsid;
-        let identifiers = admin.identifiers(namespace.nsid)?;
-        if self.identifiers.is_empty() {
-            self.identifiers = identifiers.to_vec();
-        } else if self.identifiers != *identifiers {
-            let why = format!("namespace {} is another one than before", self.nsid);
-            return Err(Error::Unusable(why));
+        // What changes after this is told.
+        let notices = controller.notices & (async_event::ANA_CHANGE | NAMESPACE_ATTRIBUTE);
+        if notices != 0 {
+            admin.enable_notices(notices)?;
+        }
+        let nsid = self.known.as_ref().map(|known| known.namespace.nsid);
+        let namespace = admin.namespace(nsid.or(p.nsid))?;
+        let found = KeptNamespace {
+            identifiers: admin.identifiers(namespace.nsid)?.to_vec(),
+            namespace,
+        };
+        match &mut self.known {
+            Some(known) => known.follow(found)?,
+            None => self.known = Some(found),
         }
         let mut ana = AnaState::Optimized;
         if let Some(info) = controller.ana {
-            // What changes after this is told.
-            admin.enable_notices(async_event::ANA_CHANGE)?;
-            ana = admin.ana_state(info, self.nsid)?;
+            ana = admin.ana_state(info, namespace.nsid)?;
         }
         self.epoch += 1;
         Ok(Up {
@@ -296,13 +354,23 @@ impl<D: Driver> Keeper<D> {
 
 impl<D: Driver> Up<D> {
     /// One turn; the state of the namespace, where it was read anew.
-    fn turn(&mut self, nsid: u32, is_stale: bool, kato_ms: u32) -> Result<Option<AnaState>, Error> {
+    fn turn(
+        &mut self,
+        known: &mut KeptNamespace,
+        is_stale: bool,
+        kato_ms: u32,
+    ) -> Result<Option<AnaState>, Error> {
         if kato_ms > 0 && Instant::now() >= self.keep_alive_at {
             self.admin.keep_alive()?;
             let interval = Duration::from_millis(kato_ms.into()) / KEEP_ALIVES;
             self.keep_alive_at = Instant::now() + interval;
         }
-        let has_event = self.admin.idle(TURN)?.is_some();
+        let event = self.admin.idle(TURN)?;
+        if event.is_some_and(is_of_namespaces) {
+            self.admin.read_changed_namespaces()?;
+            self.look(known)?;
+        }
+        let has_event = event.is_some_and(|event| !is_of_namespaces(event));
         let Some(info) = self.controller.ana else {
             return Ok(None);
         };
@@ -320,7 +388,7 @@ impl<D: Driver> Up<D> {
         if !has_event && !is_stale {
             return Ok(None);
         }
-        self.ana = self.admin.ana_state(info, nsid)?;
+        self.ana = self.admin.ana_state(info, known.namespace.nsid)?;
         match self.ana {
             AnaState::Change => {
                 self.changing_since.get_or_insert_with(Instant::now);
@@ -329,4 +397,20 @@ impl<D: Driver> Up<D> {
         }
         Ok(Some(self.ana))
     }
+
+    /// Looks at the namespace again, whose attributes have changed.
+    fn look(&mut self, known: &mut KeptNamespace) -> Result<(), Error> {
+        let nsid = known.namespace.nsid;
+        let found = KeptNamespace {
+            namespace: self.admin.namespace(Some(nsid))?,
+            identifiers: self.admin.identifiers(nsid)?.to_vec(),
+        };
+        known.follow(found)
+    }
+}
+
+/// Whether an event is about the attributes of namespaces: its log page says it (Base 2.0,
+/// section 5.2, Completion Queue Entry Dword 0).
+fn is_of_namespaces(event: u32) -> bool {
+    (event >> 16) as u8 == lid::CHANGED_NAMESPACES
 }

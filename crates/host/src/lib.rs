@@ -24,13 +24,13 @@ mod qpair;
 mod queue;
 mod transport;
 
-pub use address::{Address, HostIdentity, resolve};
+pub use address::{Address, HostIdentity, NamespaceUrl, resolve};
 pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, discover};
 pub use ana::AnaInfo;
 pub use auth::dhchap::DhchapKey;
 pub use caller::{Caller, Payload};
 pub use error::Error;
-pub use keeper::{Keeper, KeeperParams, PathChange, PathSignal};
+pub use keeper::{Keeper, KeeperParams, KeptNamespace, PathChange, PathSignal};
 pub use link::CommandMemory as Memory;
 pub use multipath::{Multipath, PathParams, PathReport, PathState, Policy};
 pub use nvmf::command::AnaState;

@@ -18,7 +18,7 @@ use nvmf::host::{Completion, Data};
 use reactor::{Driver, Token};
 use wire::nvme::{Sqe, Status, io};
 
-use crate::{Event, PathChange, TOKENS_PER_QUEUE};
+use crate::{Error, Event, PathChange, TOKENS_PER_QUEUE};
 
 use path::{NONE, Path};
 pub use path::{PathParams, PathReport, PathState};
@@ -48,6 +48,25 @@ struct PathRequest {
     retries: u8,
     /// The path that failed it last.
     avoid: u16,
+    /// It has taken too long: it fails when its connection is gone.
+    is_late: bool,
+    /// When a connection was lost last on which it had no answer.
+    lost_at: Option<Nanos>,
+}
+
+impl PathRequest {
+    /// One that is over, and was on no path.
+    fn none() -> PathRequest {
+        PathRequest {
+            sqe: Sqe::new(io::FLUSH),
+            data: Data::None,
+            memory: None,
+            retries: 0,
+            avoid: NONE,
+            is_late: false,
+            lost_at: None,
+        }
+    }
 }
 
 /// Queues on several paths to one namespace.
@@ -95,16 +114,7 @@ impl Multipath {
             policy,
             last: 0,
             base,
-            requests: vec![
-                PathRequest {
-                    sqe: Sqe::new(io::FLUSH),
-                    data: Data::None,
-                    memory: None,
-                    retries: 0,
-                    avoid: NONE,
-                };
-                usize::from(requests_max)
-            ],
+            requests: vec![PathRequest::none(); usize::from(requests_max)],
             free: (0..requests_max).rev().collect(),
             waiting: VecDeque::with_capacity(usize::from(requests_max)),
             failed: VecDeque::with_capacity(usize::from(requests_max)),
@@ -166,8 +176,7 @@ impl Multipath {
             sqe: *sqe,
             data,
             memory,
-            retries: 0,
-            avoid: NONE,
+            ..PathRequest::none()
         };
         self.send(tag);
         Some(tag)
@@ -255,6 +264,35 @@ impl Multipath {
         }
     }
 
+    /// When a connection was lost last on which this command had no answer: of one that
+    /// [`Multipath::next_completed`] has just told of.
+    #[must_use]
+    pub fn lost_at(&self, tag: Tag) -> Option<Nanos> {
+        self.requests[usize::from(tag)].lost_at
+    }
+
+    /// Fails the commands that are late: at once where one waits for a path; else when the
+    /// connection is gone that it is on, which is ended now. Call [`Multipath::next_completed`]
+    /// afterwards.
+    pub fn fail_late<D: Driver>(&mut self, driver: &mut D, is_late: impl Fn(Tag) -> bool) {
+        let requests = &mut self.requests;
+        let mut is_late = |tag: Tag| {
+            let request = &mut requests[usize::from(tag)];
+            request.is_late |= is_late(tag);
+            request.is_late
+        };
+        let (late, waiting): (VecDeque<Tag>, VecDeque<Tag>) =
+            self.waiting.drain(..).partition(|tag| is_late(*tag));
+        self.waiting.extend(waiting);
+        self.failed.extend(late);
+        for path in &mut self.paths {
+            if path.carries(&mut is_late) {
+                let waiting_for = "answer to an I/O command";
+                path.lose(driver, Some(Error::TimedOut { waiting_for }));
+            }
+        }
+    }
+
     /// Whether a command that failed goes on, on this path or another.
     #[cold]
     fn try_again(&mut self, at: usize, tag: Tag, completion: &Completion) -> bool {
@@ -286,10 +324,14 @@ impl Multipath {
     /// The connection of a path is gone: what was on it goes elsewhere.
     #[cold]
     fn fail_over<D: Driver>(&mut self, driver: &mut D, at: usize) {
-        let path = &mut self.paths[at];
+        let (path, now) = (&mut self.paths[at], driver.now());
         for tag in path.drain() {
-            self.requests[usize::from(tag)].avoid = at as u16;
-            self.waiting.push_back(tag);
+            let request = &mut self.requests[usize::from(tag)];
+            (request.avoid, request.lost_at) = (at as u16, Some(now));
+            match request.is_late {
+                true => self.failed.push_back(tag),
+                false => self.waiting.push_back(tag),
+            }
         }
         path.reopen(driver);
         self.on_path_changed(driver.now());

@@ -474,6 +474,9 @@ mod tests {
             in_capsule_max: 8192,
             queue_entries_max: 129,
             ana: None,
+            notices: 0,
+            volatile_cache: false,
+            write_zeroes: true,
         }
     }
 
@@ -481,6 +484,7 @@ mod tests {
         nsid: 1,
         block_bytes: 4096,
         block_count: 256,
+        is_thin: false,
     };
 
     #[test]

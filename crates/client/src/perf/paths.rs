@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use host::{
-    Address, ControllerInfo, HostIdentity, Keeper, KeeperParams, NamespaceInfo, PathParams,
+    Address, ControllerInfo, HostIdentity, Keeper, KeeperParams, KeptNamespace, PathParams,
     PathSignal, QueueParams,
 };
 use reactor::{EpollDriver, Mailbox};
@@ -25,8 +25,7 @@ use super::{KATO_MS, admin_driver, unique};
 /// What a keeper found where it connected.
 struct KeeperFound {
     controller: ControllerInfo,
-    namespace: NamespaceInfo,
-    identifiers: Vec<u8>,
+    known: KeptNamespace,
 }
 
 /// One path.
@@ -65,7 +64,7 @@ impl Paths {
                 .all
                 .push(kept.map_err(|error| format!("{}: {error}", address.socket))?);
             let (first, last) = (&paths.all[0].found, &paths.all[paths.all.len() - 1].found);
-            if first.namespace != last.namespace || first.identifiers != last.identifiers {
+            if first.known != last.known {
                 return Err(format!(
                     "{}: this is another namespace than at {}",
                     address.socket, addresses[0].socket
@@ -88,14 +87,14 @@ impl Paths {
         let mut areas = Vec::new();
         // What fits every controller.
         for kept in &self.all {
-            let device = Device::namespace(&kept.found.controller, &kept.found.namespace);
+            let device = Device::namespace(&kept.found.controller, &kept.found.known.namespace);
             areas = args.job_areas(&device, jobs)?;
         }
         let jobs = areas.into_iter().zip(1..).map(|(area, qid)| {
             let paths = self.all.iter().map(|kept| {
                 let mut params = kept.params.clone();
                 let connect = &mut params.queue.connect;
-                let device = Device::namespace(&kept.found.controller, &kept.found.namespace);
+                let device = Device::namespace(&kept.found.controller, &kept.found.known.namespace);
                 connect.qid = qid;
                 connect.sqsize = device.queue_depth(args.iodepth);
                 params
@@ -106,7 +105,7 @@ impl Paths {
                 paths: paths.collect(),
             };
             let first = &self.all[0];
-            let device = Device::namespace(&first.found.controller, &first.found.namespace);
+            let device = Device::namespace(&first.found.controller, &first.found.known.namespace);
             let unique = unique(&first.params.queue.connect_data.hostid);
             JobPlan {
                 // What no path has room for waits where another may take it.
@@ -117,7 +116,7 @@ impl Paths {
         let targets = self.all.iter().map(|kept| {
             let (to, subnqn) = (kept.params.to, &kept.params.queue.connect_data.subnqn);
             let subnqn = wire::nvme::fabrics::nqn_text(subnqn).unwrap_or_default();
-            let device = Device::namespace(&kept.found.controller, &kept.found.namespace);
+            let device = Device::namespace(&kept.found.controller, &kept.found.known.namespace);
             TargetInfo::namespace(to, subnqn, &device, &kept.found.controller.model)
         });
         Ok((targets.collect(), jobs.collect()))
@@ -164,6 +163,7 @@ fn start_path_keeper(
         queues: args.numjobs,
         kato_ms: KATO_MS,
         reconnect_delay: args.reconnect_delay,
+        reconnect_delay_max: args.reconnect_delay,
         ctrl_loss_tmo: args.ctrl_loss_tmo.0,
     };
     let queue = QueueParams {
@@ -211,20 +211,13 @@ fn run(
     has_ended: &AtomicBool,
 ) {
     let connected = Keeper::<EpollDriver>::connect(params, signal, admin_driver);
-    let connected = connected.and_then(|mut keeper| {
-        let namespace = keeper.namespace()?;
-        Ok((keeper, namespace))
-    });
-    let (mut keeper, namespace) = match connected {
-        Ok(both) => both,
+    let mut keeper = match connected {
+        Ok(keeper) => keeper,
         Err(error) => return drop(found.send(Err(error.to_string()))),
     };
-    let controller = keeper.controller().expect("connected just now").clone();
-    let identifiers = keeper.identifiers().to_vec();
     drop(found.send(Ok(KeeperFound {
-        controller,
-        namespace,
-        identifiers,
+        controller: keeper.controller().expect("connected just now").clone(),
+        known: keeper.known().expect("connected just now").clone(),
     })));
     let mut mailboxes: Vec<Mailbox<Letter>> = Vec::new();
     while !has_ended.load(Ordering::Relaxed) {

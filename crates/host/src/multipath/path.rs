@@ -178,6 +178,12 @@ impl Path {
             .filter(|tag| *tag != NONE)
     }
 
+    /// Whether its queue has a request of which `is_so`, which is asked of each.
+    pub(super) fn carries(&self, is_so: &mut impl FnMut(Tag) -> bool) -> bool {
+        let carried = self.carried.iter().filter(|tag| **tag != NONE);
+        carried.fold(false, |found, tag| is_so(*tag) | found)
+    }
+
     /// No command goes here until the log was read again.
     pub(super) fn stop_until_log_is_read(&mut self) {
         self.is_distrusted = true;
