@@ -87,9 +87,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "store_remote",
+        &["host", "machine", "mem", "reactor", "store", "wire"],
+    ),
+    (
         "control",
         &[
-            "auth", "faults", "iscsi", "mem", "nvmf", "reactor", "server", "store", "tls",
+            "auth",
+            "faults",
+            "iscsi",
+            "mem",
+            "nvmf",
+            "reactor",
+            "server",
+            "store",
+            "store_remote",
+            "tls",
         ],
     ),
     ("api", &[]),
@@ -157,6 +170,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["auth", "needs", "random", "testkit"]),
     ("nfsd", &["doubles", "random", "server", "testkit"]),
     ("host", &["server", "store", "testkit"]),
+    ("store_remote", &["server"]),
     (
         "server",
         &[

@@ -118,6 +118,7 @@ impl Collector for Exposition {
         self.encode_limits(to)?;
         self.encode_checksums(to)?;
         self.encode_mirrors(to)?;
+        self.encode_paths(to)?;
         self.encode_reactors(to)?;
         self.encode_whole(to)
     }
@@ -360,6 +361,24 @@ impl Exposition {
             "weft_mirror_resynced_bytes",
             "Bytes that were copied to legs of a mirror",
             all().map(|(labels, mirror)| (labels, mirror.resynced_bytes)),
+        )
+    }
+
+    fn encode_paths(&self, to: &mut Families<'_>) -> fmt::Result {
+        let all = || {
+            let paths = self.metrics.paths.iter();
+            paths
+                .map(|(volume, path)| (vec![("volume", &**volume), ("path", &*path.address)], path))
+        };
+        to.gauges(
+            "weft_remote_path_up",
+            "Whether a path to a remote volume is connected: 1 or 0",
+            all().map(|(labels, path)| (labels, path.is_live.into())),
+        )?;
+        to.counters(
+            "weft_remote_path_losses",
+            "Times that a path to a remote volume was lost",
+            all().map(|(labels, path)| (labels, path.losses)),
         )
     }
 

@@ -1,7 +1,7 @@
 //! What an administrator is told of volumes that will not do as they are.
 
 use server::Config;
-use store::{MirrorStatus, Volume};
+use store::{MirrorStatus, PathStatus, Volume};
 
 /// A note of each leg of a mirror that has not all of it.
 pub(crate) fn notes_of_mirror((volume, mirror): &(String, MirrorStatus)) -> Vec<String> {
@@ -28,6 +28,17 @@ pub(crate) fn note_of_mismatches((volume, count): &(String, u64)) -> Option<Stri
             "volume \"{volume}\": {count} I/Os found a block whose checksum is another than what \
              was written: see to its disk; the log has the first block, with \
              event=checksum-mismatch"
+        )
+    })
+}
+
+/// A note of a way to a volume that another machine keeps, where it is down.
+pub(crate) fn note_of_path((volume, path): &(String, PathStatus)) -> Option<String> {
+    let why = path.reason.as_deref().unwrap_or("it is not connected");
+    (!path.is_live).then(|| {
+        format!(
+            "volume \"{volume}\": the path {} is down: {why}; it is tried again and again",
+            path.address
         )
     })
 }

@@ -21,7 +21,9 @@ use crate::figures::figures_of;
 use crate::groups::notes_of_groups;
 use crate::keeper::Keeper;
 use crate::metrics;
-use crate::notes::{note_of_locked, note_of_mismatches, notes_of_mirror, unread_keys};
+use crate::notes::{
+    note_of_locked, note_of_mismatches, note_of_path, notes_of_mirror, unread_keys,
+};
 use crate::place::TakenPlace;
 use crate::refused::NotApplied;
 use crate::renewed;
@@ -342,6 +344,7 @@ impl ServedFile {
         let mismatches = self.running.checksum_mismatches();
         warnings.extend(mismatches.iter().filter_map(note_of_mismatches));
         warnings.extend(self.running.mirrors().iter().flat_map(notes_of_mirror));
+        warnings.extend(self.running.paths().iter().filter_map(note_of_path));
         let mut volumes = self.running.volumes();
         volumes.retain(|volume| volume.is_locked());
         warnings.extend(volumes.iter().map(|volume| note_of_locked(&**volume)));

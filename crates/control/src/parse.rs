@@ -44,11 +44,11 @@ pub(crate) fn parse(
     let sink = &mut sink;
     pattern::expand(sink, table.get_mut());
     let file = Section::open(sink, SCHEMA, FILE, table.get_ref(), 0..0);
-    let volumes = volumes(sink, &file, origin.folder);
+    let mut secrets = Secrets::new(origin, before);
+    let volumes = volumes(sink, &file, origin.folder, &secrets);
     let nvme = file.table(sink, SCHEMA, "nvme", NVME);
     let limits = policy::limits(sink, nvme.as_ref());
     let (listeners, is_whole) = listener::listeners(sink, &file);
-    let mut secrets = Secrets::new(origin, before);
     let subsystems = nvme::subsystems(sink, nvme.as_ref(), &secrets, (&volumes, &listeners));
     let referrals = listener::referrals(sink, nvme.as_ref());
     let section = file.table(sink, SCHEMA, "iscsi", ISCSI);

@@ -24,6 +24,7 @@ mod nfs;
 mod patterns;
 mod plan;
 mod rdma;
+mod remote;
 mod secrets;
 mod snapshot_schedule;
 mod volumes;

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::by_name::ByName;
 use crate::names::{TakenNames, names};
 use crate::schema::{DIRECT_AUTO, SCHEMA, VOLUME};
+use crate::secret::Secrets;
 use crate::source::{FlagOr, Section, Sink, choice, file};
 use crate::value::format_size;
 
@@ -21,6 +22,7 @@ pub(crate) const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
 mod encryption;
 mod parts;
+mod remote;
 
 /// Bytes of a stripe's chunk where the file says nothing.
 const CHUNK_BYTES_DEFAULT: u32 = 64 << 10;
@@ -34,7 +36,12 @@ pub(crate) struct Volumes {
     pub names: ByName<Option<String>>,
 }
 
-pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
+pub(crate) fn volumes(
+    sink: &mut Sink,
+    file: &Section,
+    folder: &Path,
+    secrets: &Secrets,
+) -> Volumes {
     let (mut list, mut names) = (Vec::new(), Vec::new());
     let mut lines: HashMap<String, usize> = HashMap::new();
     let mut paths: HashMap<PathBuf, usize> = HashMap::new();
@@ -50,7 +57,7 @@ pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes
                 continue;
             }
         }
-        let volume = volume(sink, &section, folder, name.as_deref());
+        let volume = volume(sink, &section, (folder, secrets), name.as_deref());
         let line = sink.line(&section.span);
         let files = volume.iter().flat_map(check::files);
         let shared = files.filter_map(|(key, path)| {
@@ -93,7 +100,11 @@ fn volume_name(sink: &mut Sink, section: &Section) -> Option<String> {
     Some(name.value.to_owned())
 }
 
-fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>) -> Option<Spec> {
+/// The folder that paths are relative to, and the secrets that were read.
+type Around<'a, 'o> = (&'a Path, &'a Secrets<'o>);
+
+fn volume(sink: &mut Sink, section: &Section, around: Around, name: Option<&str>) -> Option<Spec> {
+    let (folder, _) = around;
     let block_bytes = match section.number(sink, "block_bytes", true) {
         Some(block) => {
             let known = BLOCK_SIZES
@@ -106,16 +117,17 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
             }
             known
         }
+        // Those that are there.
+        None if is_any(section, |kind| kind.has_own_blocks) => Some(0),
         None => Some(BLOCK_BYTES_DEFAULT),
     };
-    let kind = volume_kind(sink, section, folder, block_bytes);
-    let mut kinds = KINDS.iter().filter(|kind| kind.has_own_size);
-    let has_own_size = kinds.any(|kind| section.says("kind", kind.name));
+    let kind = volume_kind(sink, section, around, block_bytes);
+    let has_own_size = is_any(section, |kind| kind.has_own_size);
     if !has_own_size {
         section.missing(sink, "size", "size = \"1GiB\"");
     }
     let size = section.number(sink, "size", true);
-    if let (Some(size), Some(block)) = (&size, block_bytes) {
+    if let (Some(size), Some(block)) = (&size, block_bytes.map(|block| block.max(1))) {
         let block = u64::from(block);
         if size.value == 0 || size.value > SIZE_MAX_BYTES {
             let max = format_size(SIZE_MAX_BYTES);
@@ -163,6 +175,12 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
     })
 }
 
+/// Whether a section says a kind of which `is_so`.
+fn is_any(section: &Section, is_so: fn(&KindRow) -> bool) -> bool {
+    let mut kinds = KINDS.iter().filter(|kind| is_so(kind));
+    kinds.any(|kind| section.says("kind", kind.name))
+}
+
 /// Whether data goes past the page cache.
 fn direct(sink: &mut Sink, section: &Section) -> Direct {
     match section.flag_or(sink, "direct", DIRECT_AUTO) {
@@ -175,7 +193,7 @@ fn direct(sink: &mut Sink, section: &Section) -> Direct {
 fn volume_kind(
     sink: &mut Sink,
     section: &Section,
-    folder: &Path,
+    (folder, secrets): Around,
     block_bytes: Option<u32>,
 ) -> Option<Kind> {
     section.missing(sink, "kind", "kind = \"ram\"");
@@ -186,6 +204,9 @@ fn volume_kind(
         let of = volumes_below(sink, section, kind);
         let settings = settings(sink, section, kind, block_bytes);
         return Some(kind.over(of?, settings?));
+    }
+    if kind.name == "remote" {
+        return remote::kind(sink, section, secrets);
     }
     let Some(example) = kind.path else {
         return Some(kind.at(None));

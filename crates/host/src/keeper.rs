@@ -108,7 +108,8 @@ impl KeptNamespace {
     /// Takes what is found for the same namespace, as it was or larger.
     fn follow(&mut self, found: KeptNamespace) -> Result<(), Error> {
         let (old, new) = (&self.namespace, &found.namespace);
-        let why = if self.identifiers != found.identifiers {
+        let is_same = old.nsid == new.nsid && self.identifiers == found.identifiers;
+        let why = if !is_same {
             format!("namespace {} is another one than before", new.nsid)
         } else if old.block_bytes != new.block_bytes || old.block_count > new.block_count {
             format!(
@@ -319,8 +320,8 @@ impl<D: Driver> Keeper<D> {
         if notices != 0 {
             admin.enable_notices(notices)?;
         }
-        let nsid = self.known.as_ref().map(|known| known.namespace.nsid);
-        let namespace = admin.namespace(nsid.or(p.nsid))?;
+        let known = self.known.as_ref().map(|known| known.namespace.nsid);
+        let namespace = admin.namespace(p.nsid.or(known))?;
         let found = KeptNamespace {
             identifiers: admin.identifiers(namespace.nsid)?.to_vec(),
             namespace,

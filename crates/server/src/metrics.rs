@@ -9,9 +9,9 @@ use engine::sample::Stage;
 pub use engine::tls_meter::TlsCounts;
 use link::StreamProblem;
 use nvmf::rdma::TerminateCount;
-use store::MirrorStatus;
 pub use store::meter::{BOUNDS, Histogram, OpCounts, SIZE_BOUNDS, bound};
 use store::meter::{IoMeter, IoOp};
+use store::{MirrorStatus, PathStatus};
 
 use crate::config::{LimitFigures, Protocol};
 use crate::report::Report;
@@ -43,6 +43,8 @@ pub struct Metrics {
     pub checksum_mismatches: Vec<(String, u64)>,
     /// How mirrors stand, by their names.
     pub mirrors: Vec<(String, MirrorStatus)>,
+    /// The ways to volumes that other machines keep, by the name of the volume.
+    pub paths: Vec<(String, PathStatus)>,
     /// What has waited for limits of what is read and written in a second.
     pub limits: Vec<LimitFigures>,
     /// Refusals by kind.
@@ -148,6 +150,7 @@ impl Running {
             tls: self.tls_metrics(),
             checksum_mismatches: self.checksum_mismatches(),
             mirrors: self.mirrors(),
+            paths: self.paths(),
             limits: engine.rate_limits.figures(),
             refusals: refusals.map(|(kind, times)| (kind.0, times)).collect(),
             terminates: self.terminates(),
@@ -180,6 +183,17 @@ impl Running {
             Some((volume.info().name.clone(), mirror.status()))
         });
         mirrors.collect()
+    }
+
+    /// The ways to volumes that other machines keep, by the name of the volume.
+    pub fn paths(&self) -> Vec<(String, PathStatus)> {
+        let volumes = self.volumes();
+        let paths = volumes.iter().flat_map(|volume| {
+            let name = &volume.info().name;
+            let paths = volume.paths().into_iter();
+            paths.map(|path| (name.clone(), path)).collect::<Vec<_>>()
+        });
+        paths.collect()
     }
 
     fn terminates(&self) -> Vec<(&'static str, TerminateCount)> {

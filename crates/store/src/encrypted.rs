@@ -268,6 +268,10 @@ impl Volume for Encrypted {
         self.go_on(task, next, files, token >> bits << bits)
     }
 
+    fn losses(&self) -> u64 {
+        self.below.losses()
+    }
+
     fn has_upkeep(&self) -> bool {
         self.below.has_upkeep()
     }

@@ -16,6 +16,7 @@
 //! | `mirror`   | any of its volumes        | to all    | as long as one of them                  |
 //! | `delay`    | another volume, later     | likewise  | as long as that                         |
 //! | `snapshot` | a snapshot of a file      | none      | as long as the snapshot                 |
+//! | `remote`   | blocks of another machine | likewise  | as long as they do there                |
 #![forbid(unsafe_code)]
 
 mod base;
@@ -45,6 +46,9 @@ mod parts;
 mod problem;
 mod ram;
 mod regular;
+mod remote;
+mod remote_call;
+mod remote_place;
 pub mod reservation;
 mod resize;
 pub mod snapshot;
@@ -69,6 +73,9 @@ pub use open::{
 pub use over::mirror::{LegStatus, Mirror, MirrorStatus, ReplaceError};
 pub use problem::{OpenError, Problem, remedy};
 pub use regular::expect_own_file;
+pub use remote::over_blocks;
+pub use remote_call::RemoteCall;
+pub use remote_place::{PathStatus, RemoteAt, RemoteBlocks, RemoteInfo, RemotePlace};
 pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use rustix::io::Errno;
@@ -320,6 +327,16 @@ pub trait Volume: Send + Sync {
     /// The mirror that it is, where it is encrypted, too.
     fn as_mirror(&self) -> Option<&Mirror> {
         None
+    }
+
+    /// How often it may have lost what was written to it and not flushed, since it was opened.
+    fn losses(&self) -> u64 {
+        0
+    }
+
+    /// The ways to a volume that another machine keeps; none where its own does.
+    fn paths(&self) -> Vec<PathStatus> {
+        Vec::new()
     }
 
     /// I/Os done so far, and those that failed by kind.

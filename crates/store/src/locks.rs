@@ -95,7 +95,7 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    fn call(self) {
+    pub(crate) fn call(self) {
         match self {
             Caller::Ticket(ticket) => ticket.ring(),
             Caller::Thread(thread) => thread.unpark(),

@@ -21,7 +21,8 @@ use crate::snapshot::{Exposed, SnapshotMedium};
 use crate::spec::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Settings, Spec, beside};
 use crate::state::Former;
 use crate::{
-    Base, Info, Medium, Range, State, Volume, block, identity, memory, regular, snapshot, state,
+    Base, Info, Medium, Range, State, Volume, block, identity, memory, regular, remote, snapshot,
+    state,
 };
 
 /// A kind of volume: its word, and how it is opened.
@@ -32,6 +33,8 @@ pub struct KindRow {
     pub path: Option<&'static str>,
     /// Where no size is given it has one of its own.
     pub has_own_size: bool,
+    /// Its blocks have a size of their own.
+    pub has_own_blocks: bool,
     /// How many other volumes it is made of.
     pub parts: RangeInclusive<usize>,
     /// The keys of the configuration that it alone has.
@@ -79,6 +82,7 @@ pub const KINDS: &[KindRow] = &[
         name: "null",
         path: None,
         has_own_size: false,
+        has_own_blocks: false,
         parts: NONE,
         own_keys: &[],
         has_state_beside: false,
@@ -89,6 +93,7 @@ pub const KINDS: &[KindRow] = &[
         name: "ram",
         path: None,
         has_own_size: false,
+        has_own_blocks: false,
         parts: NONE,
         own_keys: &[],
         has_state_beside: false,
@@ -105,6 +110,7 @@ pub const KINDS: &[KindRow] = &[
         name: "file",
         path: Some("disk0.img"),
         has_own_size: false,
+        has_own_blocks: false,
         parts: NONE,
         own_keys: &["adopt", "direct", "preallocate"],
         has_state_beside: true,
@@ -128,6 +134,7 @@ pub const KINDS: &[KindRow] = &[
         name: "block",
         path: Some("/dev/sdb"),
         has_own_size: true,
+        has_own_blocks: false,
         parts: NONE,
         own_keys: &["direct"],
         has_state_beside: false,
@@ -147,6 +154,7 @@ pub const KINDS: &[KindRow] = &[
         name: "snapshot",
         path: Some("disk0.img.snapshots/monday"),
         has_own_size: true,
+        has_own_blocks: false,
         parts: NONE,
         own_keys: &[],
         has_state_beside: false,
@@ -172,6 +180,35 @@ pub const KINDS: &[KindRow] = &[
         ..row_over("mirror", true, 2..=LEGS_MAX, &["resync_rate"])
     },
     row_over("delay", true, 1..=1, DELAY_KEYS),
+    KindRow {
+        name: "remote",
+        path: None,
+        has_own_size: true,
+        has_own_blocks: true,
+        parts: NONE,
+        own_keys: REMOTE_KEYS,
+        has_state_beside: false,
+        open: |spec, _, _| Ok(Arc::new(remote::open(spec)?)),
+        examine: |spec, _, _| {
+            let (info, size_bytes) = remote::examine(spec)?;
+            let found = VolumeFound::new(spec, info.uuid, None);
+            Ok(VolumeFound {
+                info,
+                size_bytes,
+                ..found
+            })
+        },
+    },
+];
+
+/// The keys of a `remote` volume.
+pub const REMOTE_KEYS: &[&str] = &[
+    "urls",
+    "host_nqn",
+    "timeout_ms",
+    "psk_file",
+    "dhchap_secret_file",
+    "dhchap_ctrl_secret_file",
 ];
 
 /// The keys of a `delay`, in microseconds: of reads, then of writes.
@@ -195,6 +232,7 @@ const fn row_over(
         name,
         path: None,
         has_own_size,
+        has_own_blocks: false,
         parts,
         own_keys,
         has_state_beside: false,
@@ -230,6 +268,7 @@ impl KindRow {
             path: None,
             of,
             settings,
+            remote: None,
         }
     }
 }
@@ -458,6 +497,9 @@ pub fn examine_over(spec: &Spec, below: &[&Examined]) -> Result<Examined, OpenEr
 
 fn check(spec: &Spec) -> Result<(), Problem> {
     let (size_bytes, block_bytes) = (spec.size_bytes, spec.block_bytes);
+    if block_bytes == 0 && spec.kind.row().has_own_blocks {
+        return Ok(());
+    }
     if !BLOCK_SIZES.contains(&block_bytes) {
         return Err(Problem::BlockSize(block_bytes));
     }

@@ -415,6 +415,20 @@ pub enum Problem {
         /// What the volume had.
         block_bytes: u32,
     },
+    /// A volume that another machine keeps cannot be reached: why.
+    #[error("{0}")]
+    Remote(String),
+    /// It has another size, or other blocks, than is configured.
+    #[error(
+        "its namespace has {size_bytes} bytes in blocks of {block_bytes}: leave `size` and \
+         `block_bytes` out, or set them to that"
+    )]
+    RemoteFormat {
+        /// What it has.
+        size_bytes: u64,
+        /// Bytes of its blocks.
+        block_bytes: u32,
+    },
     /// A rollback that was interrupted cannot be brought to its end.
     #[error("{0}")]
     Snapshot(String),

@@ -51,6 +51,17 @@ pub enum ResizeError {
         /// What there is.
         limit: MemoryLimit,
     },
+    /// Another size than a volume has where another machine keeps it.
+    #[error(
+        "a remote volume is as large as its namespace, which has {has_bytes} bytes, not \
+         {size_bytes}: resize that on its target first"
+    )]
+    Remote {
+        /// As asked for.
+        size_bytes: u64,
+        /// What is there.
+        has_bytes: u64,
+    },
     /// More than the volumes below have room for.
     #[error(
         "a size of {size_bytes} bytes is more than the {has_bytes} that its volumes have room \

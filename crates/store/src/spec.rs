@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use crate::encryption_settings::EncryptionSettings;
+use crate::remote_place::RemoteAt;
 use crate::{Info, identity};
 
 /// Bytes that are copied to a leg of a mirror in a second at most, where nothing else is
@@ -35,7 +36,8 @@ pub struct Spec {
     /// Capacity, a multiple of `block_bytes`; 0, where [`KindRow::has_own_size`](crate::KindRow::has_own_size), is all
     /// that there is.
     pub size_bytes: u64,
-    /// One of [`BLOCK_SIZES`].
+    /// One of [`BLOCK_SIZES`]; 0, where [`KindRow::has_own_blocks`](crate::KindRow::has_own_blocks),
+    /// is what those are.
     pub block_bytes: u32,
     /// Refuse every change.
     pub read_only: bool,
@@ -150,6 +152,7 @@ pub struct Kind {
     pub(crate) path: Option<PathBuf>,
     pub(crate) of: Vec<String>,
     pub(crate) settings: Settings,
+    pub(crate) remote: Option<RemoteAt>,
 }
 
 /// What kinds of volumes that are made of others have besides.
@@ -204,6 +207,7 @@ impl Kind {
             path: None,
             of: Vec::new(),
             settings: Settings::None,
+            remote: None,
         }
     }
 
@@ -253,6 +257,14 @@ impl Kind {
         Kind::over("stripe", of, Settings::Stripe { chunk_bytes })
     }
 
+    /// Blocks that another machine keeps.
+    pub fn remote(place: RemoteAt) -> Kind {
+        Kind {
+            remote: Some(place),
+            ..Kind::in_memory("remote")
+        }
+    }
+
     /// The volumes of these names, which hold the same.
     pub fn mirror(of: &[&str]) -> Kind {
         let resync_rate = RESYNC_RATE_DEFAULT;
@@ -287,16 +299,17 @@ impl Kind {
     /// Whether it lies in memory of the process, and so ends with it. What is made of others
     /// ends with them.
     pub fn is_memory(&self) -> bool {
-        self.path.is_none() && self.of.is_empty()
+        self.path.is_none() && self.of.is_empty() && self.remote.is_none()
     }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.path {
-            Some(path) => write!(f, "{} {}", self.name, path.display()),
-            None if self.of.is_empty() => f.write_str(self.name),
-            None => write!(f, "{} of {}", self.name, self.of.join(", ")),
+        match (&self.path, &self.remote) {
+            (Some(path), _) => write!(f, "{} {}", self.name, path.display()),
+            (None, Some(place)) => write!(f, "{} {}", self.name, &**place),
+            _ if self.of.is_empty() => f.write_str(self.name),
+            _ => write!(f, "{} of {}", self.name, self.of.join(", ")),
         }
     }
 }

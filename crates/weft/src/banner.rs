@@ -72,8 +72,11 @@ fn volume(config: &Config, name: &str) -> String {
         Some(state) => format!("state kept in {}", state.display()),
         None => "no state kept".to_owned(),
     };
-    let block = volume.block_bytes;
-    format!("{name}, {kind}, {size}, blocks of {block}{read_only}, {state}")
+    let blocks = match volume.block_bytes {
+        0 => "blocks as there".to_owned(),
+        block => format!("blocks of {block}"),
+    };
+    format!("{name}, {kind}, {size}, {blocks}{read_only}, {state}")
 }
 
 /// A file system on one line.

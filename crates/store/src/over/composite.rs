@@ -549,6 +549,10 @@ impl Volume for Composite {
         Some(Space { used_bytes, ..all })
     }
 
+    fn losses(&self) -> u64 {
+        (0..self.legs.len()).map(|leg| self.leg(leg).losses()).sum()
+    }
+
     fn is_locked(&self) -> bool {
         (0..self.legs.len()).any(|leg| self.leg(leg).is_locked())
     }

@@ -138,6 +138,10 @@ impl Volume for Delay {
         self.below.space()
     }
 
+    fn losses(&self) -> u64 {
+        self.below.losses()
+    }
+
     fn is_locked(&self) -> bool {
         self.below.is_locked()
     }

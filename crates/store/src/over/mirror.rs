@@ -83,6 +83,26 @@ struct Leg {
     reads: AtomicU32,
     /// That I/O on it fails is in the log.
     is_told: AtomicBool,
+    /// [`Volume::losses`] of it, as of when it was known to have what it was given.
+    losses: AtomicU64,
+}
+
+impl Leg {
+    /// What comes of an I/O on it: a flush has failed where what is flushed may be lost.
+    fn outcome(&self, io: &Io, result: Result<(), Error>) -> Result<(), Error> {
+        let has_lost = || self.part.volume().losses() != self.losses.load(Ordering::Relaxed);
+        match (io, result) {
+            (Io::Flush, Ok(())) if has_lost() => Err(Error::FlushFailed(Errno::IO)),
+            (_, result) => result,
+        }
+    }
+
+    /// It has nothing now that it was given and that is not flushed.
+    fn forget_losses(&self) {
+        let volume = self.part.volume();
+        volume.forget_loss();
+        self.losses.store(volume.losses(), Ordering::Relaxed);
+    }
 }
 
 impl fmt::Debug for Legs {
@@ -329,14 +349,15 @@ impl Mirror {
                 files.ticket(token).ring();
                 None
             }
-            Progress::Done(Ok(())) => {
-                task.done |= 1 << leg;
-                return;
-            }
-            Progress::Done(Err(error)) => {
-                task.failed |= 1 << leg;
-                task.error.get_or_insert(error);
-                return self.tell(&task.legs, leg, error);
+            Progress::Done(result) => {
+                return match task.legs.all[leg].outcome(&io, result) {
+                    Ok(()) => task.done |= 1 << leg,
+                    Err(error) => {
+                        task.failed |= 1 << leg;
+                        task.error.get_or_insert(error);
+                        self.tell(&task.legs, leg, error);
+                    }
+                };
             }
         };
         task.running[leg] = Some(LegIo { io, task: below });

@@ -19,6 +19,7 @@ mod opening;
 mod over;
 mod ram;
 mod ranges;
+mod remote;
 mod resizing;
 mod snapshots;
 mod stacked;

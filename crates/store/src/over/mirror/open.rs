@@ -145,6 +145,7 @@ fn renew(log: &Arc<Log>, is_changed: bool) -> std::io::Result<()> {
 /// One of its legs, which is nothing else meanwhile.
 pub(super) fn leg(mirror: &str, volume: Arc<dyn Volume>) -> Result<Arc<Leg>, Problem> {
     Ok(Arc::new(Leg {
+        losses: AtomicU64::new(volume.losses()),
         part: VolumePart::take(volume, mirror, WHOLE, false)?,
         reads: AtomicU32::new(0),
         is_told: AtomicBool::new(false),

@@ -166,10 +166,10 @@ impl Mirror {
         let ended = match &task.work {
             Work::Clean(_) => self.flush(&mut task, record.members(), files, token),
             Work::Ask { leg, .. } => {
-                let leg = *leg;
                 // It lacks all that was not flushed when it went out.
-                task.legs.volume(leg).forget_loss();
-                self.flush(&mut task, 1 << leg, files, token)
+                task.legs.all[*leg].forget_losses();
+                let leg = 1 << leg;
+                self.flush(&mut task, leg, files, token)
             }
             Work::Copy(_) => self.copy_on(&mut task, files, token),
         };
@@ -343,7 +343,7 @@ impl Mirror {
                 None
             }
             Progress::Done(result) => {
-                match result {
+                match task.legs.all[leg].outcome(&io, result) {
                     Ok(()) => task.done |= 1 << leg,
                     Err(error) => {
                         task.failed |= 1 << leg;
