@@ -1,6 +1,8 @@
 //! Remote volumes of a target in the same process.
 #![allow(missing_docs)]
 
+mod late;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
