@@ -666,6 +666,10 @@ impl Volume for Checksummed {
         self.below.is_blank(range)
     }
 
+    fn losses(&self) -> u64 {
+        self.below.losses()
+    }
+
     fn forget_loss(&self) {
         self.below.forget_loss();
     }
