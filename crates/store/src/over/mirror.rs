@@ -5,7 +5,8 @@
 //! log before the write is acknowledged, and so is each region that it lacks from then on. What a
 //! leg lacks is never read from it; it is copied to it when it answers again. Where legs may
 //! differ after a crash, the first that is not known to lack something decides, and that is on
-//! the medium before anything is served.
+//! the medium before anything is served. Where that one cannot be read, and nothing was read from
+//! it since the crash, the next one decides.
 //!
 //! What only one leg has, and that leg cannot read, is an error. What a leg has with another
 //! checksum is copied to it, and nothing else: it may have alone what lies beside that.
@@ -236,6 +237,7 @@ impl Mirror {
         let (offset, len) = io.extent();
         match result {
             Ok(()) => {
+                self.log.was_read(offset, len);
                 // A leg that lacks its key has what it has.
                 let is_locked = |leg: &usize| {
                     let encryption = task.legs.all[*leg].part.volume().encryption();
@@ -252,9 +254,12 @@ impl Mirror {
                 task.from += len;
                 None
             }
-            Err(Error::Miscompare { offset }) => Some(Error::Miscompare {
-                offset: task.from + offset,
-            }),
+            Err(Error::Miscompare { offset: differs }) => {
+                self.log.was_read(offset, len);
+                Some(Error::Miscompare {
+                    offset: task.from + differs,
+                })
+            }
             Err(_) if task.is_canceled => Some(canceled(&task.io)),
             Err(error) => {
                 task.unread |= 1 << leg;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use store::{
-    Errno, Error, Io, Kind, Medium, Progress, ReplaceError, Spec, State, Volume, open, open_over,
-    over_legs,
+    Errno, Error, Io, Kind, Medium, Problem, Progress, ReplaceError, Spec, State, Volume, open,
+    open_over, over_legs,
 };
 
 use crate::common::*;
@@ -74,9 +74,13 @@ impl Room {
     }
 
     pub fn leg(&self, leg: usize) -> Arc<dyn Volume> {
+        self.try_leg(leg).unwrap()
+    }
+
+    fn try_leg(&self, leg: usize) -> Result<Arc<dyn Volume>, store::OpenError> {
         let size = self.sizes.get(leg).copied().unwrap_or(SIZE);
         let spec = Spec::new(format!("leg{leg}"), Kind::file(self.path(leg)), size, 512);
-        open(&spec).unwrap()
+        open(&spec)
     }
 
     pub fn open(&self) -> Arc<dyn Volume> {
@@ -347,6 +351,72 @@ fn legs_that_differ_after_a_crash_are_one_again_in_the_regions_that_were_written
         assert_eq!(room.bytes(0), room.bytes(1));
         let resynced = volume.as_mirror().unwrap().status().resynced_bytes;
         assert_eq!(resynced, REGION);
+    }
+}
+
+/// A mirror whose log lies in a file, which is written beside the reactors. What writes it may have
+/// its files for a moment after another one is closed.
+fn with_log_in_a_file(room: &Room) -> Arc<dyn Volume> {
+    let spec = Spec {
+        state: Some(room.folder.path().join("state")),
+        ..Spec::new("mirror", Kind::mirror(&["leg0", "leg1"]), 0, 512)
+    };
+    loop {
+        let legs: Result<Vec<_>, _> = (0..2).map(|leg| room.try_leg(leg)).collect();
+        match legs.and_then(|legs| open_over(&spec, legs)) {
+            Err(error) if matches!(error.problem, Problem::InUse { .. }) => {
+                std::thread::yield_now();
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+/// A host may be told that a region cannot be read, and not what the first leg holds there.
+#[test]
+fn leg_that_cannot_be_read_after_a_crash_leaves_it_to_the_next_what_a_region_holds() {
+    let openers: [fn(&Room) -> Arc<dyn Volume>; 2] = [Room::open, with_log_in_a_file];
+    for (open, was_read) in openers
+        .iter()
+        .flat_map(|open| [(open, false), (open, true)])
+    {
+        let room = Room::new(2);
+        let volume = open(&room);
+        let mut files = Fake::default();
+        write(&*volume, &mut files, 0, &[1; 8192], false).unwrap();
+        settle(&*volume, &mut files, S);
+        settle(&*volume, &mut files, 60 * S);
+        let mut desk = Desk::new(&*volume);
+        desk.start(write_io(4096, 2, 4096));
+        while desk.files.pending() < 2 {
+            desk.calls();
+        }
+        let _ = desk.files.complete(1);
+        drop(desk);
+        drop(volume);
+        let volume = open(&room);
+        assert_eq!(missing(&*volume, 1), REGION);
+        if was_read {
+            assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), [1; 4096]);
+        }
+        files.faults.push_back(Fault::Errno(libc::EIO));
+        let lost = read(&*volume, &mut files, 4096, 4096);
+        assert_eq!(lost.err(), Some(Error::ReadFailed(Errno::IO)));
+        // Copying finds the same.
+        files.faults.push_back(Fault::Errno(libc::EIO));
+        assert!(upkeep(&*volume, &mut files, S));
+        let expected = match was_read {
+            true => ["in-sync", "behind"],
+            false => ["behind", "in-sync"],
+        };
+        assert_eq!(words(&*volume), expected);
+        let holds = if was_read { [1; 4096] } else { [2; 4096] };
+        for _ in 0..3 {
+            assert_eq!(read(&*volume, &mut files, 4096, 4096).unwrap(), holds);
+        }
+        settle(&*volume, &mut files, 60 * S);
+        assert_eq!(words(&*volume), ["in-sync", "in-sync"]);
+        assert!(room.bytes(0) == room.bytes(1) && room.bytes(0)[4096..8192] == holds);
     }
 }
 

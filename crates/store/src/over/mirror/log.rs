@@ -5,6 +5,7 @@
 //! become clean later, and nobody waits for that. What is wanted meanwhile goes to the medium
 //! together.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,6 +67,9 @@ pub(super) struct LogState {
     /// The generation that the medium has.
     saved_generation: u64,
     is_saving: bool,
+    /// Regions of which a crash may have left something else on each leg: those that are as good
+    /// there as the first, a bit each, as long as nothing was read from that.
+    as_good: BTreeMap<usize, u8>,
     /// How often it was another record.
     replaced: u64,
     /// They are called when the change of the number is saved, or cannot be.
@@ -115,7 +119,7 @@ pub(super) struct Ended {
 impl Log {
     pub(super) fn new(
         name: &str,
-        record: MirrorRecord,
+        (record, as_good): (MirrorRecord, BTreeMap<usize, u8>),
         legs: Arc<Legs>,
         medium: Option<LogMedium>,
     ) -> Arc<Log> {
@@ -139,6 +143,7 @@ impl Log {
                 failed: None,
                 of_legs: 0,
                 is_saving: false,
+                as_good,
                 replaced: 0,
                 waiting: Vec::new(),
             }),
@@ -308,6 +313,7 @@ impl Log {
             // A flush of legs that are no more.
             return (false, false);
         }
+        state.as_good.clear();
         let is_flush = len == 0;
         // A flush is of all that may not be durable, and of what is being copied.
         let regions = match is_flush {
@@ -362,6 +368,40 @@ impl Log {
         self.save(state);
     }
 
+    /// Something was read there: what the mirror holds is decided.
+    pub(super) fn was_read(&self, offset: u64, len: u64) {
+        if self.is_whole.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state();
+        for region in state.record.regions(offset, len) {
+            state.as_good.remove(&region);
+        }
+    }
+
+    /// Legs that failed to read a region decide no more what it holds, if there is one that is as
+    /// good: that does. Nothing of the region is under way.
+    pub(super) fn settle_on_another(
+        self: &Arc<Log>,
+        region: usize,
+        failed: u8,
+        ticket: impl FnOnce() -> Ticket,
+    ) -> Option<LogWait> {
+        let mut state = self.state();
+        let as_good = state.as_good.remove(&region)?;
+        let left = legs(as_good & state.record.members() & !failed);
+        let next = left.min()?;
+        let only = state.record.some(region..region + 1);
+        state.record.legs[next].missing.subtract(&only);
+        for leg in legs(failed) {
+            state.record.legs[leg].missing.add(&only);
+        }
+        state.as_good.insert(region, as_good & !failed);
+        self.note_whole(&state);
+        state.of_legs = state.wanted + 1;
+        Some(self.want(state, ticket))
+    }
+
     /// What of a leg's content has become that of the others, if nothing has come between.
     pub(super) fn copied(self: &Arc<Log>, leg: usize, stand: Stand, copied: &Regions) {
         let mut state = self.state();
@@ -370,6 +410,7 @@ impl Log {
         }
         let mut copied = copied.clone();
         copied.subtract(&state.spoiled);
+        state.as_good.retain(|region, _| !copied.has(*region));
         state.record.legs[leg].missing.subtract(&copied);
         self.note_whole(&state);
         if state.record.legs[leg].missing.is_empty() {
@@ -685,6 +726,11 @@ impl LogState {
         self.spoiled = Regions::none(self.record.dirty.count());
     }
 
+    /// Whether a leg that cannot read a region need not be the one that decides there.
+    pub(super) fn is_undecided(&self, region: usize) -> bool {
+        self.as_good.contains_key(&region)
+    }
+
     pub(super) fn stand(&self) -> Stand {
         Stand {
             generation: self.record.generation,
@@ -699,6 +745,7 @@ impl LogState {
         self.sure = Regions::none(count);
         self.recent = Regions::none(count);
         self.spoiled = Regions::none(count);
+        self.as_good.clear();
         self.record = record;
         self.replaced += 1;
         self.wanted += 1;

@@ -1,5 +1,6 @@
 //! How a mirror is opened: what its log and its legs say of each other.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -86,8 +87,8 @@ fn open_on(
     let infos: Vec<PartInfo> = below.iter().map(PartInfo::of).collect();
     let shape = known_shape(spec, loaded.as_ref(), &infos)?;
     let (uuid, size_bytes) = (shape.info.uuid, shape.size_bytes);
-    let record = match &loaded {
-        None => first(uuid, size_bytes, &below),
+    let (record, as_good) = match &loaded {
+        None => (first(uuid, size_bytes, &below), BTreeMap::new()),
         Some(old) => {
             let path = medium.as_ref().map(|medium| medium.medium.path());
             taken_up(old, size_bytes, &below, path.unwrap_or(Path::new("")))?
@@ -100,7 +101,8 @@ fn open_on(
     let base = Base::over(shape.info, size_bytes, bits.total, outlasts);
     let is_instant = medium.as_ref().is_some_and(|medium| medium.is_instant);
     let is_changed = loaded.as_ref() != Some(&record);
-    let log = Log::new(&spec.name, record, Arc::new(Legs { all, bits }), medium);
+    let legs = Arc::new(Legs { all, bits });
+    let log = Log::new(&spec.name, (record, as_good), legs, medium);
     if !spec.read_only {
         renew(&log, is_changed).map_err(|source| Problem::System {
             action: "write the log of the mirror",
@@ -242,13 +244,14 @@ fn first(mirror: Uuid, size_bytes: u64, below: &[Arc<dyn Volume>]) -> MirrorReco
     record
 }
 
-/// The record as it is from now on, of these legs.
+/// The record as it is from now on, of these legs, and where several are as good as the one that
+/// decides what a crash has left.
 fn taken_up(
     old: &MirrorRecord,
     size_bytes: u64,
     below: &[Arc<dyn Volume>],
     path: &Path,
-) -> Result<MirrorRecord, Problem> {
+) -> Result<(MirrorRecord, BTreeMap<usize, u8>), Problem> {
     let mut record = old.clone();
     let own = below.iter().map(|leg| generation_of(old.mirror, &**leg));
     let own: Vec<Option<u64>> = own.collect();
@@ -272,10 +275,11 @@ fn taken_up(
         }
         // All of them are memory, which holds zeros again.
         let uuids: Vec<Uuid> = below.iter().map(|leg| leg.info().uuid).collect();
-        return Ok(MirrorRecord {
+        let record = MirrorRecord {
             generation: old.generation + 1,
             ..MirrorRecord::new(old.mirror, size_bytes, &uuids)
-        });
+        };
+        return Ok((record, BTreeMap::new()));
     }
     let members = |legs: &[LegRecord]| -> Vec<(Uuid, bool)> {
         legs.iter().map(|leg| (leg.volume, leg.is_out)).collect()
@@ -290,9 +294,13 @@ fn taken_up(
     }
     let clean = Regions::none(old.dirty.count());
     let dirty = std::mem::replace(&mut record.dirty, clean);
+    let mut as_good = record.had_by_several(&dirty);
     record.settle(&dirty);
     record.resize(size_bytes, false);
-    Ok(record)
+    let count = record.dirty.count();
+    let is_same = record.region_bytes == old.region_bytes;
+    as_good.retain(|region, _| is_same && *region < count);
+    Ok((record, as_good))
 }
 
 /// A leg as it is from now on, and whether the record knows what it holds.

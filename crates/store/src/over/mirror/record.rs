@@ -1,6 +1,7 @@
 //! What a mirror remembers beside its data: which legs it has, what each of them misses, and
 //! where they may differ.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use uuid::Uuid;
@@ -108,6 +109,14 @@ impl MirrorRecord {
             }
             next = regions.next(region + 1);
         }
+    }
+
+    /// Those of these regions that several legs have, which may differ there: which legs.
+    pub(super) fn had_by_several(&self, regions: &Regions) -> BTreeMap<usize, u8> {
+        let had = regions
+            .iter()
+            .map(|region| (region, self.current(region..region + 1)));
+        had.filter(|(_, legs)| legs.count_ones() > 1).collect()
     }
 
     /// Whether no other leg that is in has some region that this one has.

@@ -144,7 +144,7 @@ impl Regions {
         folded
     }
 
-    fn iter(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
         let after = |region: &usize| self.next(region + 1);
         std::iter::successors(self.next(0), after)
     }

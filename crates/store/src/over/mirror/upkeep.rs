@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use mem::BufRange;
 use reactor::{FileIo, Nanos, Token};
 
-use super::log::{Stand, legs};
+use super::log::{LogWait, Stand, legs};
 use super::record::MirrorRecord;
 use super::regions::Regions;
 use super::{LEGS_MAX, Legs, Mirror};
@@ -87,7 +87,10 @@ enum Work {
 struct Copying {
     leg: usize,
     region: usize,
-    /// Where it is, and how many bytes are copied at a time; the end of the region.
+    /// The leg that is read.
+    source: usize,
+    /// Where the region begins, where it is, and how many bytes are copied at a time; the end of the region.
+    begin: u64,
     at: u64,
     len: u64,
     end: u64,
@@ -111,6 +114,8 @@ enum CopyStep {
     Write,
     Pause,
     Flush,
+    /// Another leg is to decide what the region holds.
+    Settle,
 }
 
 /// Work of a mirror that is under way.
@@ -254,6 +259,8 @@ impl Mirror {
         Some(Copying {
             leg,
             region,
+            source: leg,
+            begin: at,
             at,
             len: 0,
             end: (at + record.region_bytes).min(record.size_bytes),
@@ -438,6 +445,16 @@ impl Mirror {
         copying.step = CopyStep::Lock;
         copying.len = copying.chunk.min(copying.end - copying.at);
         let claim = Claim::new(copying.at, copying.len, false);
+        self.claim_range(task, claim, files, whole)
+    }
+
+    fn claim_range(
+        &self,
+        task: &mut UpkeepTask,
+        claim: Claim,
+        files: &mut dyn FileIo,
+        whole: Token,
+    ) -> Goes {
         task.held = Some(claim);
         match self
             .locks
@@ -470,6 +487,9 @@ impl Mirror {
         let Work::Copy(copying) = &mut task.work else {
             unreachable!("nothing else pauses");
         };
+        if copying.step == CopyStep::Settle {
+            return self.skip_region(task, files, whole);
+        }
         let is_pause = copying.step == CopyStep::Pause && rate > 0 && !task.is_canceled;
         let rest = match is_pause {
             // What is fast enough still lets others have their turn.
@@ -494,6 +514,16 @@ impl Mirror {
         };
         let (at, len) = (copying.at, copying.len);
         let is_same = self.log.state().stand() == task.stand;
+        if copying.step == CopyStep::Settle {
+            let (region, failed) = (copying.region, 1 << copying.source);
+            let ticket = || files.ticket(whole);
+            let settled = is_same.then(|| self.log.settle_on_another(region, failed, ticket));
+            // What is read of it waits for that.
+            return match settled.flatten() {
+                Some(LogWait::Change(_)) => None,
+                _ => self.skip_region(task, files, whole),
+            };
+        }
         let count = task.legs.all.len();
         let (from, part) = self.log.readable(at, len, 1 << copying.leg, count);
         // It may have become smaller, or another leg has gone out.
@@ -502,11 +532,23 @@ impl Mirror {
             return Some(());
         }
         copying.step = CopyStep::Read;
+        copying.source = from.trailing_zeros() as usize;
+        let source = copying.source;
         let io = Io::Read {
             offset: at,
             buf: self.scratch(len),
         };
-        self.begin_on(task, (from.trailing_zeros() as usize, io), files, whole)
+        self.begin_on(task, (source, io), files, whole)
+    }
+
+    /// Goes on behind a region that cannot be copied now.
+    fn skip_region(&self, task: &mut UpkeepTask, files: &mut dyn FileIo, whole: Token) -> Goes {
+        let Work::Copy(copying) = &mut task.work else {
+            unreachable!("nothing else has a region");
+        };
+        copying.at = copying.end;
+        (copying.skips, copying.step) = (true, CopyStep::Lock);
+        self.copy_later(task, files, whole)
     }
 
     fn release(&self, task: &mut UpkeepTask) {
@@ -599,12 +641,14 @@ impl Mirror {
                 self.release(task);
                 self.pause(task, files, whole)
             }
-            // The leg has nothing of it as long as the one that has it cannot read it.
-            (CopyStep::Read, Some(_)) => {
-                copying.at = copying.end;
-                copying.skips = true;
-                self.copy_later(task, files, whole)
+            (CopyStep::Read, Some(_)) if self.log.state().is_undecided(copying.region) => {
+                copying.step = CopyStep::Settle;
+                let whole_region = Claim::new(copying.begin, copying.end - copying.begin, true);
+                self.release(task);
+                self.claim_range(task, whole_region, files, whole)
             }
+            // The leg has nothing of it as long as the one that has it cannot read it.
+            (CopyStep::Read, Some(_)) => self.skip_region(task, files, whole),
             // The leg does not do what it is asked for: others are copied before that is tried
             // again.
             (_, error) => {
