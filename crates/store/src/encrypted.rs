@@ -14,14 +14,12 @@ use std::sync::Arc;
 
 use faults::Fault;
 use machine::work;
-use reactor::{FileIo, Nanos, Token};
+use reactor::{FileIo, Token};
 
 use crate::encryption_settings::EncryptionSettings;
 use crate::locks::{Caller, Claim, Locks};
 use crate::problem::{Problem, no_memory};
-use crate::{
-    Base, Error, Extent, Io, Mirror, Progress, Range, ResizeError, Space, Spec, Task, Volume,
-};
+use crate::{Base, Error, Extent, Io, Progress, Range, ResizeError, Spec, Task, Volume};
 
 use memory::CipherMemory;
 use task::{EncryptedTask, Next};
@@ -182,6 +180,10 @@ impl Volume for Encrypted {
         &self.base
     }
 
+    fn below(&self) -> Option<&dyn Volume> {
+        Some(&*self.below)
+    }
+
     fn encryption(&self) -> Option<&Encryption> {
         Some(&self.encryption)
     }
@@ -268,22 +270,6 @@ impl Volume for Encrypted {
         self.go_on(task, next, files, token >> bits << bits)
     }
 
-    fn losses(&self) -> u64 {
-        self.below.losses()
-    }
-
-    fn has_upkeep(&self) -> bool {
-        self.below.has_upkeep()
-    }
-
-    fn upkeep(&self, now: Nanos, files: &mut dyn FileIo, token: Token) -> Option<Progress> {
-        self.below.upkeep(now, files, token)
-    }
-
-    fn as_mirror(&self) -> Option<&Mirror> {
-        self.below.as_mirror()
-    }
-
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
         let resized = self.below.resize(size_bytes, allow_shrink);
         self.base.show_size(self.below.size_bytes());
@@ -298,21 +284,5 @@ impl Volume for Encrypted {
         out: &mut Vec<Extent>,
     ) -> Result<(), Error> {
         self.below.extents(offset, len, max, out)
-    }
-
-    fn space(&self) -> Option<Space> {
-        self.below.space()
-    }
-
-    fn is_blank(&self, range: Range) -> bool {
-        self.below.is_blank(range)
-    }
-
-    fn forget_loss(&self) {
-        self.below.forget_loss();
-    }
-
-    fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
-        self.below.unreadable(offset, len, max)
     }
 }

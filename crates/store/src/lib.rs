@@ -312,31 +312,36 @@ pub trait Volume: Send + Sync {
         token: Token,
     ) -> Progress;
 
+    /// The volume that it is but for its I/Os: what is not about those is asked of that one.
+    fn below(&self) -> Option<&dyn Volume> {
+        None
+    }
+
     /// Whether it does anything by itself.
     fn has_upkeep(&self) -> bool {
-        false
+        self.below().is_some_and(|below| below.has_upkeep())
     }
 
     /// Begins something that it does by itself, as copying what a part of it lacks; `None` if
     /// there is nothing to do now, and it is to be asked again within a second. What began goes
     /// on by [`Volume::resume`], and there is one at a time. `token` as in [`Volume::start`].
-    fn upkeep(&self, _now: Nanos, _files: &mut dyn FileIo, _token: Token) -> Option<Progress> {
-        None
+    fn upkeep(&self, now: Nanos, files: &mut dyn FileIo, token: Token) -> Option<Progress> {
+        self.below()?.upkeep(now, files, token)
     }
 
     /// The mirror that it is, where it is encrypted, too.
     fn as_mirror(&self) -> Option<&Mirror> {
-        None
+        self.below()?.as_mirror()
     }
 
     /// How often it may have lost what was written to it and not flushed, since it was opened.
     fn losses(&self) -> u64 {
-        0
+        self.below().map_or(0, |below| below.losses())
     }
 
     /// The ways to a volume that another machine keeps; none where its own does.
     fn paths(&self) -> Vec<PathStatus> {
-        Vec::new()
+        self.below().map_or_else(Vec::new, |below| below.paths())
     }
 
     /// I/Os done so far, and those that failed by kind.
@@ -371,7 +376,7 @@ pub trait Volume: Send + Sync {
     /// what is left there; `None` where space is not taken as it is written, or
     /// is not known. Blocks: not for a reactor at work.
     fn space(&self) -> Option<Space> {
-        None
+        self.below()?.space()
     }
 
     /// Has [`Base::used_bytes`] and [`Base::taken_percent`] say what is so now. Blocks: not for
@@ -393,12 +398,16 @@ pub trait Volume: Send + Sync {
     /// Whether hosts can neither read nor write its data for want of a key, of its own or of
     /// what it is made of.
     fn is_locked(&self) -> bool {
-        false
+        self.below().is_some_and(|below| below.is_locked())
     }
 
     /// Whether nothing was ever written to a range, as far as can be told without reading all
     /// of it. Blocks: not for a reactor at work.
-    fn is_blank(&self, Range { offset, len }: Range) -> bool {
+    fn is_blank(&self, range: Range) -> bool {
+        if let Some(below) = self.below() {
+            return below.is_blank(range);
+        }
+        let Range { offset, len } = range;
         let mut found = Vec::new();
         let asked = self.extents(offset, len, 1, &mut found);
         let is_hole = |extent: &Extent| !extent.allocated && extent.len == len;
@@ -407,11 +416,18 @@ pub trait Volume: Send + Sync {
 
     /// Takes flushes again after one that has failed. What that may have lost is written anew, by
     /// the mirror that it is a leg of.
-    fn forget_loss(&self) {}
+    fn forget_loss(&self) {
+        if let Some(below) = self.below() {
+            below.forget_loss();
+        }
+    }
 
     /// The parts of a range that are marked with [`Io::MarkUnreadable`], in
     /// order, `max` at most.
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
-        self.base().unreadable(offset, len, max)
+        match self.below() {
+            Some(below) => below.unreadable(offset, len, max),
+            None => self.base().unreadable(offset, len, max),
+        }
     }
 }

@@ -13,9 +13,7 @@ use reactor::{FileIo, Token};
 use super::composite::Composite;
 use super::task::canceled;
 use crate::spec::{Latency, Settings};
-use crate::{
-    Base, Error, Extent, Io, Parked, Progress, Range, ResizeError, Space, Spec, Task, Volume,
-};
+use crate::{Base, Error, Extent, Io, Parked, Progress, ResizeError, Spec, Task, Volume};
 
 /// One I/O of so many takes the time of the tail.
 const TAIL_ONE_IN: u64 = 1000;
@@ -98,6 +96,10 @@ impl Volume for Delay {
         self.below.base()
     }
 
+    fn below(&self) -> Option<&dyn Volume> {
+        Some(&self.below)
+    }
+
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
         files.complete_after(self.next_ns(&io), token);
         let is_canceled = false;
@@ -132,30 +134,6 @@ impl Volume for Delay {
         out: &mut Vec<Extent>,
     ) -> Result<(), Error> {
         self.below.extents(offset, len, max, out)
-    }
-
-    fn space(&self) -> Option<Space> {
-        self.below.space()
-    }
-
-    fn losses(&self) -> u64 {
-        self.below.losses()
-    }
-
-    fn is_locked(&self) -> bool {
-        self.below.is_locked()
-    }
-
-    fn is_blank(&self, range: Range) -> bool {
-        self.below.is_blank(range)
-    }
-
-    fn forget_loss(&self) {
-        self.below.forget_loss();
-    }
-
-    fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
-        self.below.unreadable(offset, len, max)
     }
 }
 
