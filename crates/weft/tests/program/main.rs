@@ -23,6 +23,7 @@ mod packaging;
 mod printing;
 mod refused;
 mod reload;
+mod remote;
 mod secrets;
 mod self_test;
 mod service;
