@@ -284,6 +284,9 @@ impl<'c> Back<'c> {
         let why = match (&spec.encryption, spec.kind.name()) {
             (Some(_), _) => "it is encrypted, and hosts would see ciphertext: it is left out",
             (None, "snapshot") => "the other program has no snapshots of files: it is left out",
+            (None, "remote") => {
+                "the other program has no volumes of other machines: it is left out"
+            }
             _ => return false,
         };
         self.lose(Access, what, why);

@@ -268,17 +268,18 @@ fn export_says_what_it_has_no_form_for_and_makes_nothing_else_of_it() {
     tells(&found, &["limit \"slow\""]);
 }
 
-/// Hosts would see ciphertext, and write over it; or the folder of a snapshot.
+/// Hosts would see ciphertext, and write over it; or the folder of a snapshot; or a RAM disk.
 #[test]
-fn export_leaves_out_what_is_encrypted_and_snapshots() {
+fn export_leaves_out_what_is_encrypted_snapshots_and_what_is_elsewhere() {
     let document = "\
         [[volume]]\nname = \"e\"\nkind = \"file\"\npath = \"/srv/e\"\nsize = \"8MiB\"\n\
         key_file = \"/srv/none\"\n\
         [[volume]]\nname = \"s\"\nkind = \"snapshot\"\npath = \"/srv/f.snapshots/s\"\n\
+        [[volume]]\nname = \"r\"\nkind = \"remote\"\nurls = [\"nvme-tcp://192.0.2.1/nqn.a\"]\n\
         [[volume]]\nname = \"f\"\nkind = \"file\"\npath = \"/srv/f\"\nsize = \"8MiB\"\n\
         [[nvme.subsystem]]\nnqn = \"nqn.2026-01.org.example:a\"\nallow_any_host = true\n\
-        volumes = [\"e\", \"s\", \"f\"]\n\
-        [[iscsi.target]]\nname = \"iqn.2026-01.org.example:a\"\nvolumes = [\"e\", \"s\", \"f\"]\n\
+        volumes = [\"e\", \"s\", \"r\", \"f\"]\n\
+        [[iscsi.target]]\nname = \"iqn.2026-01.org.example:a\"\nvolumes = [\"e\", \"s\", \"r\", \"f\"]\n\
         allow_any_initiator = true\n\
         [[listener]]\naddress = \"127.0.0.1:4420\"\n\
         [[listener]]\naddress = \"127.0.0.1:3260\"\nprotocol = \"iscsi\"\n";
@@ -291,9 +292,13 @@ fn export_leaves_out_what_is_encrypted_and_snapshots() {
         let (text, found) = exported(name, &config);
         let has = |path: &str| text.contains(&format!("\"{path}\""));
         assert!(has("/srv/f") && !has("/srv/e"), "{text}");
-        assert!(!text.contains("snapshots"), "{text}");
+        assert!(
+            !text.contains("snapshots") && !text.contains("ramdisk"),
+            "{text}"
+        );
         tells(&found, &["ACCESS", "ciphertext"]);
         tells(&found, &["ACCESS", "no snapshots"]);
+        tells(&found, &["ACCESS", "r", "of other machines"]);
     }
 }
 
