@@ -291,9 +291,7 @@ pub fn start_with(
         backend = name;
         starts.push(go);
     }
-    for start in [schedule::start, space::start] {
-        start(&shared).map_err(|error| StartError::Reactor(config.cpus[0], error))?;
-    }
+    start_watches(&shared).map_err(|error| StartError::Reactor(config.cpus[0], error))?;
     let first = shared.mailboxes.set(mailboxes).is_ok();
     assert!(first, "a target starts once");
     for go in starts {
@@ -307,6 +305,15 @@ pub fn start_with(
         config,
         missing: Vec::new(),
     })
+}
+
+/// Starts the threads that look now and then whether there is something to do.
+fn start_watches(shared: &Arc<Shared>) -> io::Result<()> {
+    let volumes_of = Arc::downgrade(shared);
+    space::start(&shared.nvme, move || {
+        volumes_of.upgrade().map(|shared| shared.volumes())
+    })?;
+    schedule::start(shared)
 }
 
 /// Listens on the address of each, by number, unless one of `listening` does; what each is

@@ -719,6 +719,17 @@ impl SeedRun {
         self.work.killed()?;
         self.settle_sizes();
         self.applies.target_ended();
+        self.note_lost(power)?;
+        self.damage_media();
+        if self.lent(0..SHARDS_MAX) > 0 {
+            let text = "buffers are left of a target that has ended".to_owned();
+            return Err(Violation(text));
+        }
+        Ok(())
+    }
+
+    /// What volumes have lost with the target that had them open.
+    fn note_lost(&mut self, power: bool) -> Verdict {
         for (volume, medium) in self.media.iter().enumerate() {
             if medium.file().is_none() {
                 self.work.checker.forgotten(volume)?;
@@ -730,17 +741,17 @@ impl SeedRun {
                 self.work.checker.power_cut(volume)?;
             }
         }
+        Ok(())
+    }
+
+    /// Changes bits of volumes with checksums, now and then.
+    fn damage_media(&mut self) {
         for (volume, medium) in self.media.iter().enumerate() {
             let is_changed = medium.plan.is_checksummed && self.world.borrow_mut().random.one_in(3);
             if is_changed && let Some(block) = medium.flip(&self.world) {
                 self.work.checker.damaged(volume, block);
             }
         }
-        if self.lent(0..SHARDS_MAX) > 0 {
-            let text = "buffers are left of a target that has ended".to_owned();
-            return Err(Violation(text));
-        }
-        Ok(())
     }
 
     fn start_target(&mut self) {

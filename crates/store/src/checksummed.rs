@@ -28,9 +28,7 @@ use tracing::error;
 use crate::base::compare;
 use crate::locks::{Caller, Claim, Locks};
 use crate::problem::Problem;
-use crate::{
-    Base, Error, Extent, Io, Mirror, Progress, Range, ResizeError, Space, Spec, Task, Volume,
-};
+use crate::{Base, Error, Extent, Io, Progress, Range, ResizeError, Spec, Task, Volume};
 
 use file::HEADER_BYTES;
 use file_work::FileWork;
@@ -579,12 +577,12 @@ impl Volume for Checksummed {
         &self.base
     }
 
-    fn has_checksums(&self) -> bool {
-        true
+    fn below(&self) -> Option<&dyn Volume> {
+        Some(&*self.below)
     }
 
-    fn is_locked(&self) -> bool {
-        self.below.is_locked()
+    fn has_checksums(&self) -> bool {
+        true
     }
 
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
@@ -640,10 +638,6 @@ impl Volume for Checksummed {
             .or_else(|| self.below.upkeep(now, files, token))
     }
 
-    fn as_mirror(&self) -> Option<&Mirror> {
-        self.below.as_mirror()
-    }
-
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
         self.resize_both(size_bytes, allow_shrink)
     }
@@ -656,25 +650,5 @@ impl Volume for Checksummed {
         out: &mut Vec<Extent>,
     ) -> Result<(), Error> {
         self.below.extents(offset, len, max, out)
-    }
-
-    fn space(&self) -> Option<Space> {
-        self.below.space()
-    }
-
-    fn is_blank(&self, range: Range) -> bool {
-        self.below.is_blank(range)
-    }
-
-    fn losses(&self) -> u64 {
-        self.below.losses()
-    }
-
-    fn forget_loss(&self) {
-        self.below.forget_loss();
-    }
-
-    fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
-        self.below.unreadable(offset, len, max)
     }
 }

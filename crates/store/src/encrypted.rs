@@ -188,10 +188,6 @@ impl Volume for Encrypted {
         Some(&self.encryption)
     }
 
-    fn has_checksums(&self) -> bool {
-        self.below.has_checksums()
-    }
-
     fn is_locked(&self) -> bool {
         self.encryption.is_locked() || self.below.is_locked()
     }

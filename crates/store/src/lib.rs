@@ -392,7 +392,7 @@ pub trait Volume: Send + Sync {
 
     /// Whether what is read of it is compared with checksums.
     fn has_checksums(&self) -> bool {
-        false
+        self.below().is_some_and(|below| below.has_checksums())
     }
 
     /// Whether hosts can neither read nor write its data for want of a key, of its own or of

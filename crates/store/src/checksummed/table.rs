@@ -44,7 +44,7 @@ pub(super) struct SumTable {
 #[derive(Default)]
 struct TableState {
     chunks: Vec<Region>,
-    frames: Vec<Frame>,
+    frames: Vec<SumsFrame>,
     free: Vec<usize>,
     by_page: HashMap<u64, usize>,
     /// Where it is looked first for a page that is not in use.
@@ -60,7 +60,7 @@ struct TableState {
 
 /// Which sum of a block counts.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct KnownSums {
     /// Before which flush the block was written; 0: any of its sums may count.
     epoch: u64,
     /// That of what it was written with last, or is being written with.
@@ -69,10 +69,10 @@ struct Known {
 
 /// A page in memory.
 #[derive(Default)]
-struct Frame {
+struct SumsFrame {
     page: u64,
     /// Which sum of each of its blocks counts. None: it is not known of any.
-    known: Option<Box<[Known; PAGE_BLOCKS as usize]>>,
+    known: Option<Box<[KnownSums; PAGE_BLOCKS as usize]>>,
     /// Writes that are between its sums and their data, and others that use its memory.
     pins: u32,
     /// Some of its blocks have sums that are to be taken away.
@@ -203,11 +203,11 @@ impl SumTable {
             caller().ring();
             return Ok(PageLoad::Wait);
         };
-        state.frames[at] = Frame {
+        state.frames[at] = SumsFrame {
             page,
             is_loading: self.has_file,
             was_used: true,
-            ..Frame::default()
+            ..SumsFrame::default()
         };
         state.by_page.insert(page, at);
         let memory = state.memory(at);
@@ -283,7 +283,7 @@ impl SumTable {
             let is_same = has.is_one() && has == new;
             if !is_same {
                 state.put(at, index, new);
-                state.frames[at].set_known(index, Known { epoch: 0, slot });
+                state.frames[at].set_known(index, KnownSums { epoch: 0, slot });
                 changed = true;
             }
             count += 1;
@@ -313,7 +313,7 @@ impl SumTable {
                 continue;
             }
             let epoch = if is_durable { DURABLE } else { state.epoch };
-            state.frames[at].set_known(index, Known { epoch, slot });
+            state.frames[at].set_known(index, KnownSums { epoch, slot });
             state.note_stale(at);
         }
     }
@@ -407,21 +407,21 @@ impl SumTable {
     }
 }
 
-impl Frame {
-    fn known(&self, index: usize) -> Known {
+impl SumsFrame {
+    fn known(&self, index: usize) -> KnownSums {
         self.known
             .as_ref()
-            .map_or(Known::default(), |known| known[index])
+            .map_or(KnownSums::default(), |known| known[index])
     }
 
-    fn set_known(&mut self, index: usize, known: Known) {
-        let all = || Box::new([Known::default(); PAGE_BLOCKS as usize]);
+    fn set_known(&mut self, index: usize, known: KnownSums) {
+        let all = || Box::new([KnownSums::default(); PAGE_BLOCKS as usize]);
         self.known.get_or_insert_with(all)[index] = known;
     }
 
     fn forget(&mut self, index: usize) {
         if let Some(known) = &mut self.known {
-            known[index] = Known::default();
+            known[index] = KnownSums::default();
         }
     }
 
@@ -454,7 +454,7 @@ impl TableState {
     /// The sums that a block may have still.
     fn still(&self, at: usize, index: usize) -> Sums {
         let has = self.sums(at, index);
-        let Known { epoch, slot } = self.frames[at].known(index);
+        let KnownSums { epoch, slot } = self.frames[at].known(index);
         match epoch != 0 && epoch < self.flushed {
             true => Sums::one(has.at(slot)),
             false => has,
@@ -470,7 +470,7 @@ impl TableState {
     /// file.
     fn settle(&mut self, at: usize, index: usize, slot: usize) {
         let epoch = self.epoch;
-        self.frames[at].set_known(index, Known { epoch, slot });
+        self.frames[at].set_known(index, KnownSums { epoch, slot });
         self.note_stale(at);
     }
 
@@ -491,7 +491,7 @@ impl TableState {
                 let bytes = CHUNK_PAGES as u64 * u64::from(PAGE_BYTES);
                 self.chunks.push(Region::small_pages(bytes)?);
             }
-            self.frames.push(Frame::default());
+            self.frames.push(SumsFrame::default());
             return Ok(Some(self.frames.len() - 1));
         }
         for _ in 0..2 * self.frames.len() {
@@ -510,7 +510,7 @@ impl TableState {
     /// A page is not in memory any more.
     fn forget(&mut self, at: usize) {
         self.by_page.remove(&self.frames[at].page);
-        self.frames[at] = Frame::default();
+        self.frames[at] = SumsFrame::default();
         self.free.push(at);
     }
 
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_after_a_flush_began_keeps_its_sums() {
+    fn blocks_that_are_written_after_a_flush_began_keep_their_sums() {
         let (table, bell) = (SumTable::new(true, false, 8), Bell::new(None));
         bring(&table, &bell, 0);
         write(&table, 0, 1);

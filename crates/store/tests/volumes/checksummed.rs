@@ -72,7 +72,7 @@ fn crashed(folder: &Path) -> (tempfile::TempDir, Arc<dyn Volume>) {
 const WRONG: Result<(), Error> = Err(Error::ChecksumMismatch);
 
 #[test]
-fn what_is_changed_below_is_an_error_and_never_data() {
+fn block_that_is_changed_below_is_an_error_and_never_data() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open_in(folder.path()).unwrap();
     let mut files = Fake::default();

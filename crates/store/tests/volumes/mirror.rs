@@ -20,6 +20,8 @@ pub const S: u64 = 1_000_000_000;
 
 /// Something that is done once.
 type Once = Box<dyn FnOnce() + Send>;
+/// Opens the mirror of a room.
+type Opener = fn(&Room) -> Arc<dyn Volume>;
 
 /// Where the log of a mirror lies, which fails when it is told to.
 #[derive(Clone, Default)]
@@ -375,7 +377,7 @@ fn with_log_in_a_file(room: &Room) -> Arc<dyn Volume> {
 /// A host may be told that a region cannot be read, and not what the first leg holds there.
 #[test]
 fn leg_that_cannot_be_read_after_a_crash_leaves_it_to_the_next_what_a_region_holds() {
-    let openers: [fn(&Room) -> Arc<dyn Volume>; 2] = [Room::open, with_log_in_a_file];
+    let openers: [Opener; 2] = [Room::open, with_log_in_a_file];
     for (open, was_read) in openers
         .iter()
         .flat_map(|open| [(open, false), (open, true)])

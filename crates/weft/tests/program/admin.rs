@@ -27,7 +27,12 @@ pub struct Admin {
 impl Admin {
     pub fn start() -> Admin {
         let port = free_port();
-        let file = file(&with_socket(&good(port)));
+        Admin::serving(&good(port), port)
+    }
+
+    /// Of a document that listens on this port.
+    pub fn serving(document: &str, port: u16) -> Admin {
+        let file = file(&with_socket(document));
         Admin::of(serve(&file.path), file, port)
     }
 

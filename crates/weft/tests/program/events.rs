@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::admin::{Admin, exchange};
 use crate::connected::{HOST, INITIATOR, Open};
 use crate::reload::Load;
-use crate::serving::{Ends, PATIENCE, free_port, good, serve, text, weft};
+use crate::serving::{Ends, PATIENCE, free_port, good_in_memory, serve, text, weft};
 use crate::told::end_in_order;
 
 /// Those who may follow at a time.
@@ -161,10 +161,11 @@ impl Follower {
 
 #[test]
 fn follower_goes_on_over_a_restart_and_is_told_of_it() {
-    let mut admin = Admin::start();
+    let port = free_port();
+    let mut admin = Admin::serving(&good_in_memory(port), port);
     let follower = Follower::of(&admin);
     let apply = |admin: &Admin, port: u16| {
-        let more = crate::admin::with_listener(&good(admin.port), port);
+        let more = crate::admin::with_listener(&good_in_memory(admin.port), port);
         let other = admin.other_file(&more);
         let applied = admin.ask(&["apply", "--disconnect", "-c", &other]);
         assert_eq!(applied.status.code(), Some(0), "{}", text(&applied.stderr));
@@ -191,7 +192,8 @@ fn follower_goes_on_over_a_restart_and_is_told_of_it() {
 
 #[test]
 fn request_for_events_that_cannot_be_answered_is_told() {
-    let admin = Admin::start();
+    let port = free_port();
+    let admin = Admin::serving(&good_in_memory(port), port);
     for (since, parts) in [
         ("x", &["since is \"x\"", "BOOT-NUMBER"][..]),
         ("", &["since is \"\""]),

@@ -93,6 +93,11 @@ pub fn good(port: u16) -> String {
     )
 }
 
+/// The same in memory, where no disk is so full that an event tells of it.
+pub fn good_in_memory(port: u16) -> String {
+    good(port).replace("\"file\"\npath = \"disk0.img\"", "\"ram\"")
+}
+
 /// A port that no other test of this process is given, below those that the kernel gives to sockets
 /// by itself: no connection takes it before it is used.
 pub fn free_port() -> u16 {

@@ -89,7 +89,8 @@ struct Copying {
     region: usize,
     /// The leg that is read.
     source: usize,
-    /// Where the region begins, where it is, and how many bytes are copied at a time; the end of the region.
+    /// Where the region begins, where it is, and how many bytes are copied at a time; the end of
+    /// the region.
     begin: u64,
     at: u64,
     len: u64,
@@ -625,6 +626,14 @@ impl Mirror {
                 let io = Io::MarkUnreadable { offset, len };
                 self.begin_on(task, (leg, io), files, whole)
             }
+            (CopyStep::Read, Some(_))
+                if !copying.skips && self.log.state().is_undecided(copying.region) =>
+            {
+                copying.step = CopyStep::Settle;
+                let whole_region = Claim::new(copying.begin, copying.end - copying.begin, true);
+                self.release(task);
+                self.claim_range(task, whole_region, files, whole)
+            }
             // All of the region but that is copied, and it stays missing.
             (CopyStep::Read, Some(Error::ChecksumMismatch)) => {
                 copying.at += len;
@@ -640,12 +649,6 @@ impl Mirror {
                 self.resynced_bytes.fetch_add(len, Ordering::Relaxed);
                 self.release(task);
                 self.pause(task, files, whole)
-            }
-            (CopyStep::Read, Some(_)) if self.log.state().is_undecided(copying.region) => {
-                copying.step = CopyStep::Settle;
-                let whole_region = Claim::new(copying.begin, copying.end - copying.begin, true);
-                self.release(task);
-                self.claim_range(task, whole_region, files, whole)
             }
             // The leg has nothing of it as long as the one that has it cannot read it.
             (CopyStep::Read, Some(_)) => self.skip_region(task, files, whole),
@@ -675,6 +678,8 @@ fn mending(region_bytes: u64, leg: usize, Range { offset, len }: Range) -> Copyi
     Copying {
         leg,
         region: (offset / region_bytes) as usize,
+        source: leg,
+        begin: offset,
         at: offset,
         len: 0,
         end: offset + len,
