@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -111,7 +112,19 @@ pub(super) fn open(spec: &Spec, below: &dyn Volume) -> Result<Arc<DiskFile>, Pro
             },
         })?;
     }
+    if spec.kind.name() == "file" && !spec.read_only {
+        // A crash may have been in the middle of a shrink.
+        cut(&file, blocks).map_err(system("resize", &path))?;
+    }
     Ok(Arc::new(file.into()))
+}
+
+/// Makes the file that of a volume with so many blocks: sums behind those are gone, also where it
+/// grows again. On the disk when it returns. Blocks.
+pub(super) fn cut(file: &impl AsFd, blocks: u64) -> io::Result<()> {
+    rustix::fs::ftruncate(file, HEADER_BYTES + blocks * u64::from(SUMS_BYTES))?;
+    rustix::fs::ftruncate(file, file_bytes(blocks))?;
+    Ok(rustix::fs::fsync(file)?)
 }
 
 /// The volume has grown while it was not served, by what nothing was written to.

@@ -3,9 +3,10 @@
 use std::io;
 use std::sync::PoisonError;
 
+use reactor::DiskFile;
+
 use super::Checksummed;
-use super::file::{HEADER_BYTES, file_bytes};
-use super::sums::SUMS_BYTES;
+use super::file::{self, file_bytes};
 use super::table::PAGE_BLOCKS;
 use crate::locks::Claim;
 use crate::{Range, ResizeError, Volume, resize};
@@ -37,7 +38,8 @@ impl Checksummed {
         // A file and memory grow by zeros, others by what was there.
         let grows_by_zeros = matches!(self.base.info.kind, "file" | "ram");
         let prepared = match grows_by_zeros || self.below.is_blank(Range { offset, len }) {
-            true => self.set_file_len(file_bytes(self.blocks(to))),
+            true => self
+                .resize_file(|file| Ok(rustix::fs::ftruncate(file, file_bytes(self.blocks(to)))?)),
             false => Err(ResizeError::NotSummed),
         };
         if prepared.is_err() {
@@ -65,22 +67,21 @@ impl Checksummed {
     fn cut(&self, to: u64) -> Result<(), ResizeError> {
         let blocks = self.blocks(to);
         self.table.cut(blocks);
-        // What is cut off and comes again is a hole.
-        self.set_file_len(HEADER_BYTES + blocks * u64::from(SUMS_BYTES))?;
-        self.set_file_len(file_bytes(blocks))
+        self.resize_file(|file| file::cut(file, blocks))
     }
 
     fn blocks(&self, bytes: u64) -> u64 {
         bytes / u64::from(self.base.info.block_bytes)
     }
 
-    fn set_file_len(&self, bytes: u64) -> Result<(), ResizeError> {
-        let Some(file) = &self.file else {
-            return Ok(());
-        };
-        rustix::fs::ftruncate(file, bytes).map_err(|errno| ResizeError::System {
+    fn resize_file(
+        &self,
+        resize: impl FnOnce(&DiskFile) -> io::Result<()>,
+    ) -> Result<(), ResizeError> {
+        let resized = self.file.as_ref().map_or(Ok(()), |file| resize(file));
+        resized.map_err(|source| ResizeError::System {
             action: "resize the file with its checksums",
-            source: io::Error::from(errno),
+            source,
         })
     }
 }
