@@ -164,6 +164,36 @@ fn mirror_without_its_log_does_not_begin_with_a_leg_that_was_behind() {
     assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), [2; 4096]);
 }
 
+/// What one leg has to say ends where another one has what follows.
+#[test]
+fn extents_of_a_mirror_go_on_behind_what_a_leg_has() {
+    let room = Room::new(2);
+    let volume = room.open();
+    let mut files = Fake::default();
+    files.faults.extend([Fault::None, Fault::Errno(libc::EIO)]);
+    write(&*volume, &mut files, 0, &[1; 4096], false).unwrap();
+    volume.as_mirror().unwrap().set_resync_rate(0);
+    settle(&*volume, &mut files, 20 * S);
+    files.faults.extend([Fault::Errno(libc::EIO), Fault::None]);
+    write(&*volume, &mut files, REGION, &[2; 4096], false).unwrap();
+    assert_eq!(words(&*volume), ["behind", "behind"]);
+    let mut found = Vec::new();
+    volume.extents(0, 2 * REGION, 100, &mut found).unwrap();
+    assert_eq!(
+        found.iter().map(|extent| extent.len).sum::<u64>(),
+        2 * REGION
+    );
+    let is_allocated = |at: u64| {
+        let mut found = found.iter();
+        let extent = found.find(|extent| at < extent.offset + extent.len);
+        extent.unwrap().allocated
+    };
+    assert_eq!(
+        [0, REGION, 2 * REGION - 512].map(is_allocated),
+        [true, true, false]
+    );
+}
+
 /// As a state file, which may be moved to another disk.
 #[test]
 fn log_of_a_mirror_lies_where_a_link_to_its_state_leads() {

@@ -117,22 +117,32 @@ impl Volume for Mirror {
             return Err(Error::OutOfRange);
         }
         let legs = self.legs();
-        let (readable, part) = self.log.readable(offset, len, 0, legs.all.len());
-        match readable {
-            0 if len > 0 && max > 0 => {
-                let allocated = true;
-                out.push(Extent {
-                    offset,
-                    len,
-                    allocated,
-                });
-                Ok(())
+        let (mut at, end, first) = (offset, offset + len, out.len());
+        while at < end && out.len() - first < max {
+            let (readable, part) = self.log.readable(at, end - at, 0, legs.all.len());
+            let mut found = Vec::new();
+            match readable {
+                0 => found.push(Extent {
+                    offset: at,
+                    len: part,
+                    allocated: true,
+                }),
+                some => legs.volume(some.trailing_zeros() as usize).extents(
+                    at,
+                    part,
+                    max - (out.len() - first),
+                    &mut found,
+                )?,
             }
-            0 => Ok(()),
-            some => legs
-                .volume(some.trailing_zeros() as usize)
-                .extents(offset, part, max, out),
+            for extent in found {
+                at = extent.offset + extent.len;
+                match out[first..].last_mut() {
+                    Some(last) if last.allocated == extent.allocated => last.len += extent.len,
+                    _ => out.push(extent),
+                }
+            }
         }
+        Ok(())
     }
 
     fn is_locked(&self) -> bool {
