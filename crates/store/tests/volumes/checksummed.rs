@@ -507,6 +507,26 @@ fn volume_has_its_sums_in_each_size_that_it_takes() {
     assert_eq!(read(&*volume, &mut files, 2 * SIZE, 512).unwrap(), [0; 512]);
 }
 
+/// As a crash in the middle of a shrink leaves them.
+#[test]
+fn sums_behind_the_end_are_gone_when_a_file_grows_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut files = Fake::default();
+    let volume = open_in(folder.path()).unwrap();
+    write(&*volume, &mut files, SIZE - 4096, &[1; 4096], true).unwrap();
+    drop(volume);
+    let disk = File::options().write(true).open(disk_of(folder.path()));
+    disk.unwrap().set_len(SIZE - 4096).unwrap();
+    let spec = Spec {
+        size_bytes: SIZE - 4096,
+        ..spec_in(folder.path())
+    };
+    let volume = open(&spec).unwrap();
+    volume.resize(SIZE, false).unwrap();
+    let found = read(&*volume, &mut files, SIZE - 4096, 4096).unwrap();
+    assert_eq!(found, [0; 4096]);
+}
+
 #[test]
 fn large_ranges_are_zeroed_and_verified_piece_by_piece() {
     let folder = tempfile::tempdir().unwrap();
