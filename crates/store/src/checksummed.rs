@@ -425,6 +425,11 @@ impl Checksummed {
     /// The volume below has done what the step asked of it, or has failed to.
     fn after_below(&self, task: &mut ChecksummedTask, result: Result<(), Error>) -> Going {
         match (task.step, result) {
+            // What was not read is not known to be lost.
+            (SumStep::Settle, _) if task.may_end() => Going::Over(Err(task.canceled())),
+            (SumStep::Settle, Err(error @ (Error::Busy | Error::Locked))) => {
+                Going::Over(Err(error))
+            }
             (SumStep::Settle, result) => {
                 let block = task.first_block() + task.blocks;
                 let own = task.own.as_ref().expect("it was read there");

@@ -5,9 +5,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
-use store::{Errno, Error, Io, Kind, OpenError, Spec, Volume, examine, open, open_over, snapshot};
+use reactor::{FileIo, Token};
+use store::{
+    Base, Errno, Error, Extent, Io, Kind, OpenError, Progress, ResizeError, Spec, Task, Volume,
+    examine, open, open_over, snapshot,
+};
 
 use crate::common::*;
 use crate::compare::{compare, compare_and_write, verify};
@@ -583,6 +588,105 @@ fn write_that_waits_for_its_range_can_be_taken_back() {
     let mut bytes = [0; 512];
     mem::copy_out(seen, &mut bytes);
     assert_eq!(bytes, [3; 512]);
+}
+
+/// A volume of which some I/Os fail that it does all the same.
+struct Failing {
+    below: Arc<dyn Volume>,
+    writes_fail: AtomicBool,
+    is_busy: AtomicBool,
+}
+
+impl Volume for Failing {
+    fn base(&self) -> &Base {
+        self.below.base()
+    }
+
+    fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
+        if matches!(io, Io::Read { .. }) && self.is_busy.load(Ordering::Relaxed) {
+            return Progress::Done(Err(Error::Busy));
+        }
+        let progress = self.below.start(io, files, token);
+        match io {
+            Io::Write { .. } if self.writes_fail.load(Ordering::Relaxed) => {
+                Progress::Done(Err(Error::WriteFailed(Errno::IO)))
+            }
+            _ => progress,
+        }
+    }
+
+    fn resume(
+        &self,
+        task: Task,
+        result: std::io::Result<u32>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress {
+        self.below.resume(task, result, files, token)
+    }
+
+    fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
+        self.below.resize(size_bytes, allow_shrink)
+    }
+
+    fn extents(
+        &self,
+        offset: u64,
+        len: u64,
+        max: usize,
+        out: &mut Vec<Extent>,
+    ) -> Result<(), Error> {
+        self.below.extents(offset, len, max, out)
+    }
+}
+
+#[test]
+fn block_that_could_not_be_read_for_want_of_memory_keeps_its_sums() {
+    let below = Arc::new(Failing {
+        below: open(&spec(Kind::RAM, SIZE, 512)).unwrap(),
+        writes_fail: AtomicBool::new(true),
+        is_busy: AtomicBool::new(false),
+    });
+    let volume = store::checksummed(below.clone(), None);
+    let mut files = Fake::default();
+    for byte in 1..=3 {
+        let told = write(&*volume, &mut files, 0, &[byte; 512], false);
+        assert_eq!(told, Err(Error::WriteFailed(Errno::IO)));
+    }
+    below.is_busy.store(true, Ordering::Relaxed);
+    let told = write(&*volume, &mut files, 0, &[4; 512], false);
+    assert_eq!(told, Err(Error::Busy));
+    below.is_busy.store(false, Ordering::Relaxed);
+    assert_eq!(read(&*volume, &mut files, 0, 512).unwrap(), [3; 512]);
+}
+
+#[test]
+fn write_that_is_taken_back_while_it_reads_its_block_leaves_that_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_in(folder.path()).unwrap();
+    let mut files = Fake::default();
+    for byte in 1..=3 {
+        write(&*volume, &mut files, 0, &[byte; 512], false).unwrap();
+    }
+    for there in 0..=3 {
+        put(&disk_of(folder.path()), 0, &[there; 512]);
+        let (_copy, after) = crashed(folder.path());
+        let mut desk = Desk::new(&*after);
+        let gone = desk.start(write_io(0, 7, 512));
+        desk.step_at(0);
+        let block = Op::Read {
+            offset: 0,
+            len: 512,
+        };
+        assert_eq!(desk.files.log.last(), Some(&block));
+        let mut task = desk.tasks[gone].take().unwrap();
+        task.cancel(&mut desk.files, token_of(gone as u64));
+        desk.tasks[gone] = Some(task);
+        desk.finish();
+        let canceled = Err(Error::WriteFailed(Errno::CANCELED));
+        assert_eq!(desk.results[gone], Some(canceled));
+        assert_eq!(read(&*after, &mut files, 0, 512).unwrap(), [there; 512]);
+    }
 }
 
 #[test]
