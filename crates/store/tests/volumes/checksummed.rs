@@ -533,6 +533,30 @@ fn sums_behind_the_end_are_gone_when_a_file_grows_again() {
 }
 
 #[test]
+fn sums_that_a_crash_in_a_shrink_has_left_count_for_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_in(folder.path()).unwrap();
+    let mut files = Fake::default();
+    for at in [SIZE / 2, SIZE - 4096] {
+        write(&*volume, &mut files, at, &[1; 4096], true).unwrap();
+    }
+    assert!(upkeep(&*volume, &mut files, 10 * S));
+    let sums = fs::read(sums_of(folder.path())).unwrap();
+    let size_bytes = SIZE / 2 + 1024;
+    volume.resize(size_bytes, true).unwrap();
+    drop(volume);
+    fs::write(sums_of(folder.path()), sums).unwrap();
+    let spec = spec_in(folder.path());
+    let volume = open(&Spec { size_bytes, ..spec }).unwrap();
+    let last = read(&*volume, &mut files, size_bytes - 1024, 1024);
+    assert_eq!(last.unwrap(), [1; 1024]);
+    volume.resize(SIZE, false).unwrap();
+    for at in [size_bytes, SIZE - 4096] {
+        assert_eq!(read(&*volume, &mut files, at, 2048).unwrap(), [0; 2048]);
+    }
+}
+
+#[test]
 fn large_ranges_are_zeroed_and_verified_piece_by_piece() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(&Spec {
