@@ -165,8 +165,7 @@ impl SumTable {
         caller: impl FnOnce() -> Ticket,
     ) -> Option<Room> {
         let mut state = self.state();
-        // The rest is for reads.
-        let most = self.pages_max / 4 * 3;
+        let most = self.kept_max();
         let is_in_use = state.roomed + state.stale > 0;
         if self.has_file && is_in_use && state.roomed + pages + state.stale > most {
             state.waiting.push_back(caller());
@@ -232,8 +231,19 @@ impl SumTable {
         waiting.into_iter().for_each(Ticket::ring);
     }
 
+    /// Pages with sums to take away, and those that writes keep, at most. The rest is for reads.
+    fn kept_max(&self) -> usize {
+        self.pages_max / 4 * 3
+    }
+
+    /// Whether a read may say which sum of a block of this page counts.
+    fn can_settle(&self, state: &TableState, at: usize) -> bool {
+        let has_room = !self.has_file || state.roomed + state.stale < self.kept_max();
+        !self.read_only && (state.frames[at].is_stale || has_room)
+    }
+
     /// Compares blocks of one page, from `block` on, with what was read of them. A block that may
-    /// have one of several sums has that from now on.
+    /// have one of several sums has that from now on, unless too many pages are kept for such.
     pub(super) fn check(&self, block: u64, sums: &[u32]) -> Checked {
         let mut state = self.state();
         let Some(at) = state.ready(block / PAGE_BLOCKS) else {
@@ -248,7 +258,7 @@ impl SumTable {
                 _ => (has.at(known.slot) == sum).then_some(known.slot),
             };
             match slot {
-                Some(slot) if known.epoch == 0 && !has.is_one() && !self.read_only => {
+                Some(slot) if known.epoch == 0 && !has.is_one() && self.can_settle(&state, at) => {
                     state.settle(at, index, slot);
                 }
                 None if !faults::is(Fault::SumsUnchecked) => return Checked::Wrong(n),
@@ -583,6 +593,22 @@ mod tests {
             bring(&table, &bell, page);
         }
         assert_eq!(table.check(200 * PAGE_BLOCKS, &[7]), Checked::Missing);
+    }
+
+    /// After a crash any block may have several.
+    #[test]
+    fn blocks_with_several_sums_are_read_in_whatever_number() {
+        let (table, bell) = (SumTable::new(true, false, 8), Bell::new(None));
+        let (sums, _) = Sums::one(0).with(7, 0).unwrap();
+        for page in 0..100 {
+            match table.load(page, || bell.ticket(0)).unwrap() {
+                PageLoad::Read(to) => mem::copy_in(to.slice(0, SUMS_BYTES), &sums.bytes()),
+                _ => panic!("there is room for {page}"),
+            }
+            table.loaded(page, true);
+            assert_eq!(table.check(page * PAGE_BLOCKS, &[7]), Checked::Good);
+        }
+        assert_eq!(table.stale_pages().len(), 6);
     }
 
     #[test]
