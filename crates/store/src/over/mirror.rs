@@ -185,9 +185,16 @@ impl Mirror {
         let (offset, len) = task.io.extent();
         while task.from < len {
             let (at, rest) = (offset + task.from, len - task.from);
-            let count = task.legs.all.len();
-            let (readable, part) = self.log.readable(at, rest, task.unread, count);
+            let (count, piece) = (task.legs.all.len(), rest.min(task.piece_max));
+            let (readable, part) = self.log.readable(at, piece, task.unread, count);
             let Some(leg) = self.choose(&task.legs, readable) else {
+                let block_bytes = u64::from(self.base.info.block_bytes);
+                // Each of its blocks may be right on one of the legs.
+                if task.mismatched != 0 && part > block_bytes {
+                    task.piece_max = part.div_ceil(2 * block_bytes) * block_bytes;
+                    (task.unread, task.mismatched, task.error) = (0, 0, None);
+                    continue;
+                }
                 return Some(Err(task.error.unwrap_or(Error::ReadFailed(Errno::IO))));
             };
             let io = task.fetch_io(part);

@@ -18,7 +18,7 @@ use crate::common::*;
 use crate::compare::{compare, compare_and_write, verify};
 use crate::encrypted::by;
 use crate::fake::*;
-use crate::mirror::{S, settle, upkeep};
+use crate::mirror::{S, upkeep};
 use crate::ranges::{Desk, meet, read_io, write_io};
 
 const SIZE: u64 = 1 << 20;
@@ -51,7 +51,7 @@ fn sums_of(folder: &Path) -> PathBuf {
 }
 
 /// Changes bits of a byte of a file.
-fn flip(path: &Path, at: u64, bits: u8) {
+pub fn flip(path: &Path, at: u64, bits: u8) {
     let file = File::options().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
@@ -74,7 +74,7 @@ fn crashed(folder: &Path) -> (tempfile::TempDir, Arc<dyn Volume>) {
     (copy, volume)
 }
 
-const WRONG: Result<(), Error> = Err(Error::ChecksumMismatch);
+pub const WRONG: Result<(), Error> = Err(Error::ChecksumMismatch);
 
 #[test]
 fn block_that_is_changed_below_is_an_error_and_never_data() {
@@ -743,63 +743,6 @@ fn checksummed_volume_has_no_snapshots() {
     assert!(expected.to_string().contains("has checksums"), "{expected}");
     let told = snapshot::create(&[volume], "monday", 0).unwrap_err();
     assert_eq!(told.to_string(), expected.to_string());
-}
-
-#[test]
-fn mirror_reads_another_leg_and_mends_the_one_that_has_other_data() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |leg| folder.path().join(format!("leg{leg}"));
-    let leg = |leg: usize| {
-        let kind = Kind::file(path(leg));
-        let spec = Spec::new(format!("leg{leg}"), kind, SIZE, 512);
-        open(&Spec {
-            checksum: true,
-            ..spec
-        })
-    };
-    let spec = Spec {
-        state: Some(folder.path().join("state")),
-        ..Spec::new("disk", Kind::mirror(&["leg0", "leg1"]), SIZE, 512)
-    };
-    let volume = open_over(&spec, vec![leg(0).unwrap(), leg(1).unwrap()]).unwrap();
-    let mut files = Fake::default();
-    write(&*volume, &mut files, 0, &[7; 4096], true).unwrap();
-    // Both have alone what lies beside that.
-    flip(&path(0), 700, 1);
-    flip(&path(1), 2100, 1);
-    for _ in 0..4 {
-        assert_eq!(read(&*volume, &mut files, 512, 512).unwrap(), [7; 512]);
-        assert_eq!(read(&*volume, &mut files, 2048, 512).unwrap(), [7; 512]);
-    }
-    let status = volume.as_mirror().unwrap().status();
-    assert!(status.is_whole(), "no leg lacks anything: {status:?}");
-    settle(&*volume, &mut files, 10 * S);
-    for leg in 0..2 {
-        let mended = fs::read(path(leg)).unwrap();
-        assert!(mended[..4096] == [7; 4096] && mended[4096..] == vec![0; SIZE as usize - 4096]);
-    }
-    let mismatches = || -> u64 {
-        let legs = volume.as_mirror().unwrap().volumes();
-        legs.iter()
-            .map(|leg| leg.stats().errors.checksum_mismatch)
-            .sum()
-    };
-    let before = mismatches();
-    assert!(before >= 2);
-    for _ in 0..4 {
-        assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), [7; 4096]);
-    }
-    assert_eq!(mismatches(), before);
-    // What no leg has is an error, and the rest of it is mended all the same.
-    flip(&path(0), 700, 1);
-    flip(&path(1), 700, 1);
-    flip(&path(1), 2100, 1);
-    assert_eq!(read(&*volume, &mut files, 512, 512).map(drop), WRONG);
-    for _ in 0..4 {
-        assert_eq!(read(&*volume, &mut files, 1024, 2048).unwrap(), [7; 2048]);
-    }
-    settle(&*volume, &mut files, 100 * S);
-    assert_eq!(fs::read(path(1)).unwrap()[2048..4096], [7; 2048]);
 }
 
 proptest! {

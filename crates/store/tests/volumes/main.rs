@@ -15,6 +15,7 @@ mod faults;
 mod identity;
 mod mirror;
 mod mirror_changes;
+mod mirror_checksums;
 mod opening;
 mod over;
 mod ram;

@@ -48,8 +48,9 @@ pub(crate) struct MirrorTask {
     pub(super) running: [Option<LegIo>; LEGS_MAX],
     /// Of a flush: writes that had begun and ended before it.
     pub(super) writes: Option<u64>,
-    /// How far it has read.
+    /// How far it has read, and how many bytes it reads at a time at most.
     pub(super) from: u64,
+    pub(super) piece_max: u64,
     /// Legs, a bit each: that could not read what it is at,
     pub(super) unread: u8,
     /// of those, that have it with another checksum,
@@ -79,6 +80,7 @@ impl MirrorTask {
             running: [const { None }; LEGS_MAX],
             writes: None,
             from: 0,
+            piece_max: u64::MAX,
             unread: 0,
             mismatched: 0,
             members: 0,
