@@ -104,3 +104,20 @@ fn mirror_reads_what_each_leg_has_of_a_range_that_none_has_as_a_whole() {
     assert_eq!(read(&*volume, &mut files, 0, 4096).map(drop), WRONG);
     assert_eq!(read(&*volume, &mut files, 1024, 4096).unwrap(), [7; 4096]);
 }
+
+#[test]
+fn leg_gets_what_it_lacks_from_the_leg_that_has_it_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, path) = mirror_of(folder.path());
+    let mut files = Fake::default();
+    write(&*volume, &mut files, 0, &[7; 65536], true).unwrap();
+    flip(&path(0), 700, 1);
+    flip(&path(1), 60_000, 1);
+    let mirror = volume.as_mirror().unwrap();
+    let mut legs = mirror.volumes();
+    legs.push(leg_of(folder.path(), 2));
+    mirror.set_legs(legs).unwrap();
+    settle(&*volume, &mut files, 10 * S);
+    assert!(fs::read(path(2)).unwrap()[..65536] == [7; 65536]);
+    assert!(volume.as_mirror().unwrap().status().is_whole());
+}

@@ -97,6 +97,8 @@ struct Copying {
     end: u64,
     /// Bytes of a chunk as long as they can be read together.
     chunk: u64,
+    /// Legs, a bit each, that have it with another checksum.
+    mismatched: u8,
     /// How long it has paused for the last chunk.
     paused: Nanos,
     /// Regions that it is done with, and bytes of them.
@@ -266,6 +268,7 @@ impl Mirror {
             len: 0,
             end: (at + record.region_bytes).min(record.size_bytes),
             chunk: SCRATCH_BYTES,
+            mismatched: 0,
             paused: 0,
             copied,
             bytes: 0,
@@ -532,14 +535,42 @@ impl Mirror {
             self.release(task);
             return Some(());
         }
+        copying.mismatched = 0;
+        self.read_from(task, from, files, whole)
+    }
+
+    /// Reads the chunk from the first of these legs.
+    fn read_from(
+        &self,
+        task: &mut UpkeepTask,
+        from: u8,
+        files: &mut dyn FileIo,
+        whole: Token,
+    ) -> Goes {
+        let Work::Copy(copying) = &mut task.work else {
+            unreachable!("the work of another kind");
+        };
         copying.step = CopyStep::Read;
         copying.source = from.trailing_zeros() as usize;
-        let source = copying.source;
-        let io = Io::Read {
-            offset: at,
-            buf: self.scratch(len),
+        let (leg, offset, len) = (copying.source, copying.at, copying.len);
+        let buf = self.scratch(len);
+        self.begin_on(task, (leg, Io::Read { offset, buf }), files, whole)
+    }
+
+    /// Other legs that have the chunk, where it was read from one that has it with another
+    /// checksum.
+    fn others_with(&self, task: &mut UpkeepTask) -> u8 {
+        let Work::Copy(copying) = &mut task.work else {
+            unreachable!("the work of another kind");
         };
-        self.begin_on(task, (source, io), files, whole)
+        if copying.step != CopyStep::Read {
+            return 0;
+        }
+        copying.mismatched |= 1 << copying.source;
+        let but = copying.mismatched | 1 << copying.leg;
+        let count = task.legs.all.len();
+        let (others, part) = self.log.readable(copying.at, copying.len, but, count);
+        if part < copying.len { 0 } else { others }
     }
 
     /// Goes on behind a region that cannot be copied now.
@@ -591,6 +622,12 @@ impl Mirror {
         files: &mut dyn FileIo,
         whole: Token,
     ) -> Goes {
+        if error == Some(Error::ChecksumMismatch) {
+            let others = self.others_with(task);
+            if others != 0 {
+                return self.read_from(task, others, files, whole);
+            }
+        }
         let Work::Copy(copying) = &mut task.work else {
             unreachable!("the work of another kind");
         };
@@ -684,6 +721,7 @@ fn mending(region_bytes: u64, leg: usize, Range { offset, len }: Range) -> Copyi
         len: 0,
         end: offset + len,
         chunk: SCRATCH_BYTES,
+        mismatched: 0,
         paused: 0,
         copied: Regions::none(0),
         bytes: BATCH_BYTES,
