@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use store::{Kind, Spec, Volume, open, open_over};
+use store::{Error, Io, Kind, Spec, Volume, open, open_over};
 
 use crate::checksummed::{WRONG, flip};
 use crate::common::*;
 use crate::compare::compare;
 use crate::fake::*;
-use crate::mirror::{S, settle};
+use crate::mirror::{S, settle, words};
 
 const SIZE: u64 = 1 << 20;
 
@@ -120,4 +120,31 @@ fn leg_gets_what_it_lacks_from_the_leg_that_has_it_right() {
     settle(&*volume, &mut files, 10 * S);
     assert!(fs::read(path(2)).unwrap()[..65536] == [7; 65536]);
     assert!(volume.as_mirror().unwrap().status().is_whole());
+}
+
+#[test]
+fn leg_that_was_out_comes_back_whatever_its_first_block_holds() {
+    for is_marked in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (volume, path) = mirror_of(folder.path());
+        let mut files = Fake::default();
+        write(&*volume, &mut files, 0, &[7; 65536], true).unwrap();
+        let (offset, len) = (0, 512);
+        match is_marked {
+            true => run(&*volume, &mut files, Io::MarkUnreadable { offset, len }).unwrap(),
+            false => flip(&path(1), 10, 1),
+        }
+        files.faults.extend([Fault::None, Fault::Errno(libc::EIO)]);
+        write(&*volume, &mut files, 4096, &[8; 512], false).unwrap();
+        assert_eq!(words(&*volume), ["in-sync", "out"]);
+        settle(&*volume, &mut files, 20 * S);
+        assert_eq!(words(&*volume), ["in-sync", "in-sync"]);
+        let told = read(&*volume, &mut files, 0, 512);
+        match is_marked {
+            true => assert_eq!(told, Err(Error::Unreadable)),
+            false => assert_eq!(told.unwrap(), [7; 512]),
+        }
+        let there = fs::read(path(1)).unwrap();
+        assert!(there[4096..4608] == [8; 512] && there[4608..65536] == [7; 65536 - 4608]);
+    }
 }

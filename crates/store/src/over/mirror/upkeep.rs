@@ -383,7 +383,7 @@ impl Mirror {
                 }
                 Some(())
             }
-            Work::Ask { .. } if error.is_some() => Some(()),
+            Work::Ask { .. } if error.is_some_and(is_no_answer) => Some(()),
             Work::Ask { leg, reads: true } => {
                 task.legs.all[*leg].is_told.store(false, Ordering::Relaxed);
                 self.log.bring_in(*leg, task.stand);
@@ -708,6 +708,11 @@ impl Mirror {
         let mut upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut upkeep.legs[leg]);
     }
+}
+
+/// Whether a leg that fails so is not there. What one of its blocks holds is another matter.
+fn is_no_answer(error: Error) -> bool {
+    !matches!(error, Error::ChecksumMismatch | Error::Unreadable)
 }
 
 /// The copy of a range to a leg that may have alone what lies beside it: no region is copied so.
