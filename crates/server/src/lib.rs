@@ -39,6 +39,7 @@ mod config;
 mod connection_info;
 mod connections;
 mod examine;
+mod kept_volumes;
 pub mod metrics;
 mod report;
 mod schedule;
@@ -61,13 +62,13 @@ pub use connections::{CONNECTIONS_LISTED_MAX, ControllerInfo};
 pub use engine::hosts::network;
 pub use engine::{LastRefusal, RefusalKind, Remedy, TlsInfo};
 pub use examine::{Finding, examine};
+pub use kept_volumes::KeptVolumes;
 pub use nvmf::transport::Transports;
 pub use report::{COUNTS, Count, CountKind, Report};
 pub use serve_nfs as nfs;
 pub use serve_nvme::NOT_AUTHENTICATED;
 pub use served::Served;
 pub use start::{Running, StartError, start, start_on};
-pub use state::KeptVolumes;
 
 /// What a target is made of, for code that runs it on its own reactors: the simulator,
 /// tests with their own volumes.

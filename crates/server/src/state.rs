@@ -14,8 +14,6 @@ use store::{Info, Volume};
 use crate::change::ChangeError;
 use crate::check;
 use crate::config::{ListenerSpec, Protocol, SnapshotSchedule, default_portal_group};
-use crate::shared::Shared;
-use crate::start::Running;
 
 /// A listener that is open.
 pub(crate) struct Listener {
@@ -81,36 +79,6 @@ pub(crate) fn volume_busy(name: &str) -> ChangeError {
         name.to_owned(),
         "a resize or a rollback that is not over".to_owned(),
     )
-}
-
-/// Volumes that no host has and that are to hold something else: no host is given them, and no
-/// volume is made of them, as long as this lives.
-pub struct KeptVolumes {
-    shared: Arc<Shared>,
-    volumes: Vec<Arc<dyn Volume>>,
-}
-
-impl Running {
-    /// Keeps volumes from all changes.
-    ///
-    /// # Errors
-    /// One is kept already.
-    pub fn keep_volumes(&self, volumes: Vec<Arc<dyn Volume>>) -> Result<KeptVolumes, ChangeError> {
-        let mut state = self.shared.state();
-        if let Some(volume) = volumes.iter().find(|volume| state.is_in_change(volume)) {
-            return Err(volume_busy(&volume.info().name));
-        }
-        state.in_change.extend(volumes.iter().cloned());
-        let shared = self.shared.clone();
-        Ok(KeptVolumes { shared, volumes })
-    }
-}
-
-impl Drop for KeptVolumes {
-    fn drop(&mut self) {
-        let is_own = |kept: &Arc<dyn Volume>| self.volumes.iter().any(|own| Arc::ptr_eq(own, kept));
-        self.shared.state().in_change.retain(|kept| !is_own(kept));
-    }
 }
 
 impl ServedState {

@@ -634,18 +634,7 @@ impl Mirror {
         let (leg, offset, len) = (copying.leg, copying.at, copying.len);
         let block_bytes = u64::from(self.base.info.block_bytes);
         match (copying.step, error) {
-            (CopyStep::Flush, None) => {
-                self.log.copied(leg, task.stand, &copying.copied);
-                if !copying.has_skipped {
-                    self.of_leg(leg, |of| of.copies_at = 0);
-                }
-                Some(())
-            }
-            (CopyStep::Flush, Some(error)) => {
-                let others = self.log.state().record.members() & !task.failed;
-                self.flush_has_failed(task, others, error);
-                Some(())
-            }
+            (CopyStep::Flush, _) => self.batch_flushed(task, error),
             (CopyStep::Read, None) => {
                 copying.step = CopyStep::Write;
                 let io = self.copy_of(offset, len);
@@ -702,6 +691,23 @@ impl Mirror {
                 self.end_batch(task, files, whole)
             }
         }
+    }
+
+    /// What was copied is durable on the leg, or it could not be flushed.
+    fn batch_flushed(&self, task: &UpkeepTask, error: Option<Error>) -> Goes {
+        let Work::Copy(copying) = &task.work else {
+            unreachable!("the work of another kind");
+        };
+        if let Some(error) = error {
+            let others = self.log.state().record.members() & !task.failed;
+            self.flush_has_failed(task, others, error);
+            return Some(());
+        }
+        self.log.copied(copying.leg, task.stand, &copying.copied);
+        if !copying.has_skipped {
+            self.of_leg(copying.leg, |of| of.copies_at = 0);
+        }
+        Some(())
     }
 
     fn of_leg(&self, leg: usize, change: impl FnOnce(&mut LegUpkeep)) {
