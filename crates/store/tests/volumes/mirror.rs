@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use store::{
@@ -28,8 +28,6 @@ type Opener = fn(&Room) -> Arc<dyn Volume>;
 pub struct Kept {
     pub bytes: Arc<Mutex<Option<Vec<u8>>>>,
     pub fails: Arc<AtomicBool>,
-    /// How often it was written.
-    pub saves: Arc<AtomicU64>,
     /// Done once, while it is being written.
     pub meanwhile: Arc<Mutex<Option<Once>>>,
 }
@@ -46,7 +44,6 @@ impl Medium for Kept {
             return Err(Errno::NOSPC.into());
         }
         *self.bytes.lock().unwrap() = Some(bytes.to_vec());
-        self.saves.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -442,33 +439,6 @@ fn regions_are_clean_when_nothing_was_written_for_a_while_and_all_is_flushed() {
     assert!(upkeep(&*volume, &mut files, 3 * S));
     assert_eq!(dirty(&*volume), REGION);
     assert_eq!(words(&*volume), ["out", "in-sync"]);
-}
-
-/// A log that each region of it waited for would have a stream as fast as that is written.
-#[test]
-fn stream_of_writes_changes_the_log_once_in_many_regions_and_others_change_it_at_each() {
-    const COUNT: u64 = 1024;
-    let mut room = Room::new(2);
-    room.sizes = vec![COUNT * REGION; 2];
-    let volume = room.open();
-    let mut files = Fake::default();
-    let saves = || room.log.saves.load(Ordering::Relaxed);
-    let mut write = |region| write(&*volume, &mut files, region * REGION, &[1; 512], false);
-    let before = saves();
-    for region in 0..COUNT / 2 {
-        write(region).unwrap();
-    }
-    let (of_stream, written) = (saves() - before, COUNT / 2 * REGION);
-    assert!(of_stream <= 10, "{of_stream} of {} regions", COUNT / 2);
-    let ahead = dirty(&*volume) - written;
-    assert!((4 << 20..=8 << 20).contains(&ahead), "{ahead} bytes ahead");
-    // The last region has none behind it.
-    let before = saves();
-    for region in (COUNT - 300..COUNT).rev() {
-        write(region).unwrap();
-    }
-    assert_eq!(saves() - before, 300);
-    write(COUNT - 1).unwrap();
 }
 
 #[test]

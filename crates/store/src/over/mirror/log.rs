@@ -23,10 +23,6 @@ use crate::Medium;
 use crate::kept::savers;
 use crate::state::LegOf;
 
-/// So far ahead of a stream of writes regions become dirty, so that it waits for the log neither
-/// at each region nor at all once it is on its way.
-const AHEAD_BYTES: u64 = 8 << 20;
-
 /// Where it lies, and how it is brought there.
 pub(super) struct LogMedium {
     pub medium: Box<dyn Medium>,
@@ -226,16 +222,10 @@ impl Log {
                 legs,
             };
         }
-        let is_sure = state.sure.has_all(regions.clone()) && state.saved >= state.of_legs;
-        let is_ahead = state.touch_ahead(&regions);
         state.recent.insert(regions.clone());
+        let is_sure = state.sure.has_all(regions.clone()) && state.saved >= state.of_legs;
         state.touch(regions);
         let wait = match is_sure || self.medium.is_none() || faults::is(Fault::LogLate) {
-            true if is_ahead => {
-                state.wanted += 1;
-                self.save(state);
-                LogWait::No
-            }
             true => LogWait::No,
             false => self.want(state, ticket),
         };
@@ -691,21 +681,6 @@ impl LogState {
         for leg in self.record.legs.iter_mut().filter(|leg| leg.is_out) {
             leg.missing.insert(regions.clone());
         }
-    }
-
-    /// Writes that run on from the region before these come to those behind them soon; whether
-    /// some of those become dirty with this.
-    fn touch_ahead(&mut self, regions: &Range<usize>) -> bool {
-        let runs_on = regions.start > 0 && self.recent.has(regions.start - 1);
-        let count = self.record.dirty.count();
-        let ahead = (AHEAD_BYTES / self.record.region_bytes).max(1) as usize;
-        let near = regions.end..(regions.end + ahead.div_ceil(2)).min(count);
-        let is_due = runs_on && !self.record.dirty.has_all(near);
-        if is_due {
-            let far = regions.end..(regions.end + ahead).min(count);
-            self.record.dirty.insert(far);
-        }
-        is_due
     }
 
     /// Those of these that are being written to now.
