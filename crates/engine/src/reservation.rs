@@ -12,8 +12,8 @@ use crate::fence::Scope;
 use crate::refusals::{Refusal, RefusalKind};
 use crate::shared::Shared;
 
-/// What is told to a protocol that serves volumes: of reservations, and of locked ones. Which registrants are of its hosts it
-/// knows itself.
+/// What is told to a protocol that serves volumes: of reservations, and of locked ones. Which
+/// registrants are of its hosts it knows itself.
 pub trait Hears: Send + Sync {
     /// Hosts are to be told what has happened to a volume; whether some of them must
     /// have it before their next command, which is so behind [`Scope::Mail`].

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use host::{
     Address, ControllerInfo, HostIdentity, Keeper, KeeperParams, KeptNamespace, PathChange,
-    PathParams, PathSignal, QueueParams,
+    PathParams, PathSignal, QueueParams, Settings,
 };
 use mem::{Budget, Pool};
 use reactor::{DriverConfig, EpollDriver, Mailbox};
 use wire::nvme::ConnectCommand;
 use wire::nvme::fabrics::ConnectData;
 
-use crate::session::{Shared, settings};
+use crate::session::Shared;
 use crate::worker::Letter;
 
 /// Keep Alive Timeout: a controller that hears nothing as long as this ends.
@@ -74,7 +74,7 @@ pub(crate) fn start(plan: PathPlan) -> Result<(RemotePath, PathFinding), String>
     let signal = Arc::new(PathSignal::default());
     let (address, host) = (&plan.address, &plan.host);
     let queue = QueueParams {
-        settings: settings().into(),
+        settings: Settings::default().into(),
         connect: ConnectCommand {
             recfmt: 0,
             qid: 1,
@@ -130,7 +130,7 @@ fn run(
         to: address.socket,
         subnqn: address.subnqn,
         host,
-        settings: settings().into(),
+        settings: Settings::default().into(),
         nsid: address.nsid,
         queues: 1,
         kato_ms: KATO_MS,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
-use host::{Address, Settings};
+use host::Address;
 use reactor::Mailbox;
 use store::{Io, PathStatus, RemoteBlocks, RemoteCall, RemoteInfo};
 
@@ -185,11 +185,6 @@ fn start_worker(plan: WorkerPlan) -> Result<(JoinHandle<()>, Mailbox<Letter>), S
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// What is asked for on the Admin Queue, and on I/O queues, of each path.
-pub(crate) fn settings() -> Settings {
-    Settings::default()
 }
 
 impl RemoteBlocks for RemoteSession {
