@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use store::{
@@ -28,6 +28,8 @@ type Opener = fn(&Room) -> Arc<dyn Volume>;
 pub struct Kept {
     pub bytes: Arc<Mutex<Option<Vec<u8>>>>,
     pub fails: Arc<AtomicBool>,
+    /// How often it was written.
+    pub saves: Arc<AtomicU64>,
     /// Done once, while it is being written.
     pub meanwhile: Arc<Mutex<Option<Once>>>,
 }
@@ -44,6 +46,7 @@ impl Medium for Kept {
             return Err(Errno::NOSPC.into());
         }
         *self.bytes.lock().unwrap() = Some(bytes.to_vec());
+        self.saves.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -439,6 +442,84 @@ fn regions_are_clean_when_nothing_was_written_for_a_while_and_all_is_flushed() {
     assert!(upkeep(&*volume, &mut files, 3 * S));
     assert_eq!(dirty(&*volume), REGION);
     assert_eq!(words(&*volume), ["out", "in-sync"]);
+}
+
+/// A log that each region of it waited for would have a stream as fast as that is written.
+#[test]
+fn stream_of_writes_changes_the_log_once_in_many_regions_and_others_change_it_at_each() {
+    const COUNT: u64 = 1024;
+    let mut room = Room::new(2);
+    room.sizes = vec![COUNT * REGION; 2];
+    let volume = room.open();
+    let mut files = Fake::default();
+    let saves = || room.log.saves.load(Ordering::Relaxed);
+    let mut write = |region| write(&*volume, &mut files, region * REGION, &[1; 512], false);
+    let before = saves();
+    for region in 0..COUNT / 2 {
+        write(region).unwrap();
+    }
+    let (of_stream, written) = (saves() - before, COUNT / 2 * REGION);
+    assert!(of_stream <= 10, "{of_stream} of {} regions", COUNT / 2);
+    let ahead = dirty(&*volume) - written;
+    assert!((4 << 20..=8 << 20).contains(&ahead), "{ahead} bytes ahead");
+    // The last region has none behind it.
+    let before = saves();
+    for region in (COUNT - 300..COUNT).rev() {
+        write(region).unwrap();
+    }
+    assert_eq!(saves() - before, 300);
+    write(COUNT - 1).unwrap();
+}
+
+/// A region ahead of a stream is dirty on the medium: its first write waits for nothing there.
+#[test]
+fn leg_that_is_out_lacks_what_a_stream_of_writes_came_to_before_a_crash() {
+    let mut room = Room::new(2);
+    room.sizes = vec![200 * REGION; 2];
+    let volume = room.open();
+    let mut files = Fake::default();
+    files.faults.extend([Fault::Errno(libc::EIO), Fault::None]);
+    for region in 0..4 {
+        write(&*volume, &mut files, region * REGION, &[7; 512], false).unwrap();
+    }
+    assert_eq!(words(&*volume), ["out", "in-sync"]);
+    drop(volume);
+    let volume = room.open();
+    for region in 0..4 {
+        let seen = read(&*volume, &mut files, region * REGION, 512).unwrap();
+        assert_eq!(seen, [7; 512], "{region}");
+    }
+    settle(&*volume, &mut files, S);
+    assert_eq!(room.bytes(0), room.bytes(1));
+}
+
+/// The first leg is not there, and what it has alone lies ahead of a stream.
+#[test]
+fn regions_that_only_a_leg_that_is_out_has_stay_whatever_a_stream_of_writes_comes_to() {
+    let mut room = Room::new(2);
+    room.sizes = vec![200 * REGION; 2];
+    let volume = room.open();
+    let mut files = Fake::default();
+    files.faults.extend([Fault::None, Fault::Errno(libc::EIO)]);
+    write(&*volume, &mut files, 9 * REGION, &[9; 512], false).unwrap();
+    drop(volume);
+    let spec = Spec::new("mirror", Kind::mirror(&["leg0", "leg1"]), 0, 512);
+    let log = Box::new(room.log.clone());
+    let volume = over_legs(&spec, vec![room.leg(1)], State::volatile(), log).unwrap();
+    assert_eq!(words(&*volume), ["out", "behind"]);
+    for region in 0..9 {
+        write(&*volume, &mut files, region * REGION, &[7; 512], false).unwrap();
+    }
+    let alone = write(&*volume, &mut files, 9 * REGION, &[7; 512], false);
+    assert_eq!(alone, Err(Error::WriteFailed(Errno::IO)));
+    drop(volume);
+    let volume = room.open();
+    settle(&*volume, &mut files, S);
+    for (region, byte) in (0..10).zip([7, 7, 7, 7, 7, 7, 7, 7, 7, 9]) {
+        let seen = read(&*volume, &mut files, region * REGION, 512).unwrap();
+        assert_eq!(seen, [byte; 512], "{region}");
+    }
+    assert_eq!(room.bytes(0), room.bytes(1));
 }
 
 #[test]

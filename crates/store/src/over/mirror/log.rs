@@ -23,6 +23,10 @@ use crate::Medium;
 use crate::kept::savers;
 use crate::state::LegOf;
 
+/// So far ahead of a stream of writes regions become dirty, so that it waits for the log neither
+/// at each region nor at all once it is on its way.
+const AHEAD_BYTES: u64 = 8 << 20;
+
 /// Where it lies, and how it is brought there.
 pub(super) struct LogMedium {
     pub medium: Box<dyn Medium>,
@@ -50,7 +54,8 @@ pub(super) struct LogState {
     writing: Vec<u32>,
     /// Regions that were written to since it was looked for clean ones.
     recent: Regions,
-    /// Regions that are dirty on the medium, and in what is being brought there.
+    /// Regions that are dirty on the medium, and in what is being brought there; legs that are
+    /// out lack them there, too.
     sure: Regions,
     /// Regions in which a write failed on a leg since copying began.
     spoiled: Regions,
@@ -222,10 +227,16 @@ impl Log {
                 legs,
             };
         }
-        state.recent.insert(regions.clone());
         let is_sure = state.sure.has_all(regions.clone()) && state.saved >= state.of_legs;
+        let is_ahead = state.touch_ahead(&regions);
+        state.recent.insert(regions.clone());
         state.touch(regions);
         let wait = match is_sure || self.medium.is_none() || faults::is(Fault::LogLate) {
+            true if is_ahead => {
+                state.wanted += 1;
+                self.save(state);
+                LogWait::No
+            }
             true => LogWait::No,
             false => self.want(state, ticket),
         };
@@ -681,6 +692,26 @@ impl LogState {
         for leg in self.record.legs.iter_mut().filter(|leg| leg.is_out) {
             leg.missing.insert(regions.clone());
         }
+    }
+
+    /// Writes that run on from the region before these come to those behind them soon; whether
+    /// some of those become dirty with this. Legs that are out lack those, too: that has to be on
+    /// the medium before a write that finds them dirty there. What such a leg has alone stays.
+    fn touch_ahead(&mut self, regions: &Range<usize>) -> bool {
+        let runs_on = regions.start > 0 && self.recent.has(regions.start - 1);
+        let count = self.record.dirty.count();
+        let ahead = (AHEAD_BYTES / self.record.region_bytes).max(1) as usize;
+        let near = regions.end..(regions.end + ahead.div_ceil(2)).min(count);
+        if !runs_on || self.record.dirty.has_all(near) {
+            return false;
+        }
+        let far = regions.end..(regions.end + ahead).min(count);
+        let mut each = far.clone();
+        let are_had = each.all(|region| self.record.current(region..region + 1) != 0);
+        if are_had {
+            self.touch(far);
+        }
+        are_had
     }
 
     /// Those of these that are being written to now.
