@@ -28,11 +28,15 @@ use tracing::error;
 use crate::base::compare;
 use crate::locks::{Caller, Claim, Locks};
 use crate::problem::Problem;
-use crate::{Base, Error, Extent, Io, Progress, Range, ResizeError, Spec, Task, Volume};
+use crate::scrub::SCRUB_RATE_DEFAULT;
+use crate::{
+    Base, Error, Extent, Io, Progress, Range, ResizeError, Scrub, Spec, Task, Volume,
+};
 
 use file::HEADER_BYTES;
 use file_work::FileWork;
 use group_sync::{GroupSync, SyncTurn};
+use scrub::ScrubTask;
 use table::{Checked, EnterStop, Entered, PAGE_BLOCKS, PAGE_BYTES, PAGES_MAX, PageLoad, SumTable};
 use task::{After, ChecksummedTask, SumStep, Wait};
 use upkeep::Cleaning;
@@ -41,6 +45,7 @@ pub(crate) mod file;
 mod file_work;
 mod group_sync;
 mod resize;
+mod scrub;
 mod sums;
 mod table;
 mod task;
@@ -67,6 +72,7 @@ pub(crate) struct Checksummed {
     /// When sums are taken away next, and how long after the last time.
     cleans_at: Mutex<Nanos>,
     clean_ns: Nanos,
+    scrub: Scrub,
     /// How long a change waits for I/O.
     patience: Duration,
     changing: Mutex<()>,
@@ -93,11 +99,13 @@ pub(crate) fn open(spec: &Spec, below: Arc<dyn Volume>) -> Result<Checksummed, P
             None
         }
     };
+    let saved = file.as_deref().map_or_else(Vec::new, file::saved_scrub);
+    let scrub = Scrub::new(&spec.name, spec.block_bytes, spec.scrub_rate, &saved);
     Ok(Checksummed::new(
         below,
         file,
         (upkeep::CLEAN_NS, PATIENCE),
-        PAGES_MAX,
+        (PAGES_MAX, scrub),
     ))
 }
 
@@ -106,7 +114,9 @@ pub(crate) fn open(spec: &Spec, below: Arc<dyn Volume>) -> Result<Checksummed, P
 pub(crate) fn open_with(below: Arc<dyn Volume>, file: Option<Arc<DiskFile>>) -> Checksummed {
     // In a simulated world all is quicker, and it does not move while we wait.
     let times = (upkeep::CLEAN_NS / 500, Duration::ZERO);
-    Checksummed::new(below, file, times, PAGES_MAX)
+    let info = below.info();
+    let scrub = Scrub::new(&info.name, info.block_bytes, SCRUB_RATE_DEFAULT, &[]);
+    Checksummed::new(below, file, times, (PAGES_MAX, scrub))
 }
 
 impl Checksummed {
@@ -114,7 +124,7 @@ impl Checksummed {
         below: Arc<dyn Volume>,
         file: Option<Arc<DiskFile>>,
         (clean_ns, patience): (Nanos, Duration),
-        pages_max: usize,
+        (pages_max, scrub): (usize, Scrub),
     ) -> Checksummed {
         let info = below.info();
         let zeros = vec![0; info.block_bytes as usize];
@@ -127,6 +137,7 @@ impl Checksummed {
             is_told: AtomicBool::new(false),
             cleans_at: Mutex::new(0),
             clean_ns,
+            scrub,
             patience,
             changing: Mutex::default(),
             below,
@@ -236,7 +247,14 @@ impl Checksummed {
             self.sums_of(task.read_to(), task.blocks, &mut sums[..count]);
             match self.table.check(first, &sums[..count]) {
                 Checked::Good => task.blocks += count as u64,
-                Checked::Wrong(at) => return Going::Over(Err(self.is_wrong(first + at as u64))),
+                Checked::Wrong(at) => {
+                    let (block, error) = (first + at as u64, self.is_wrong(first + at as u64));
+                    let Some(wrong) = &mut task.wrong else {
+                        return Going::Over(Err(error));
+                    };
+                    wrong.push(block);
+                    task.blocks += at as u64 + 1;
+                }
                 Checked::Missing => {
                     let (page, then) = (first / PAGE_BLOCKS, After::Check);
                     task.step = SumStep::Load { page, then };
@@ -586,8 +604,8 @@ impl Volume for Checksummed {
         Some(&*self.below)
     }
 
-    fn has_checksums(&self) -> bool {
-        true
+    fn scrub(&self) -> Option<&Scrub> {
+        Some(&self.scrub)
     }
 
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
@@ -627,20 +645,25 @@ impl Volume for Checksummed {
             }
             Err(task) => task,
         };
-        match task.unpark::<Cleaning>() {
-            Ok(cleaning) => self.resume_cleaning(cleaning, result, files, token),
+        let task = match task.unpark::<Cleaning>() {
+            Ok(cleaning) => return self.resume_cleaning(cleaning, result, files, token),
+            Err(task) => task,
+        };
+        match task.unpark::<ScrubTask>() {
+            Ok(task) => self.resume_scrub(task, result, files, token),
             // What the volume below does by itself.
             Err(task) => self.below.resume(task, result, files, token),
         }
     }
 
     fn has_upkeep(&self) -> bool {
-        !self.base.info.read_only || self.below.has_upkeep()
+        true
     }
 
     fn upkeep(&self, now: Nanos, files: &mut dyn FileIo, token: Token) -> Option<Progress> {
         self.begin_cleaning(now, files, token)
             .or_else(|| self.below.upkeep(now, files, token))
+            .or_else(|| self.begin_scrub(files, token))
     }
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {

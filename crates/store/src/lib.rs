@@ -42,6 +42,7 @@ pub mod meter;
 mod null;
 mod open;
 mod over;
+mod pace;
 mod parts;
 mod problem;
 mod ram;
@@ -51,6 +52,7 @@ mod remote_call;
 mod remote_place;
 pub mod reservation;
 mod resize;
+mod scrub;
 pub mod snapshot;
 mod spec;
 mod state;
@@ -79,6 +81,7 @@ pub use remote_place::{PathStatus, RemoteAt, RemoteBlocks, RemoteInfo, RemotePla
 pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use rustix::io::Errno;
+pub use scrub::{SCRUB_RATE_DEFAULT, Scrub, ScrubAction, ScrubState, ScrubStatus, scrubbed};
 pub use spec::{
     BLOCK_SIZES, Direct, Kind, Latency, Names, RESYNC_RATE_DEFAULT, SIZE_MAX_BYTES, Settings, Spec,
 };
@@ -392,7 +395,12 @@ pub trait Volume: Send + Sync {
 
     /// Whether what is read of it is compared with checksums.
     fn has_checksums(&self) -> bool {
-        self.below().is_some_and(|below| below.has_checksums())
+        self.scrub().is_some()
+    }
+
+    /// The scrub of its blocks, where those have checksums.
+    fn scrub(&self) -> Option<&Scrub> {
+        self.below()?.scrub()
     }
 
     /// Whether hosts can neither read nor write its data for want of a key, of its own or of

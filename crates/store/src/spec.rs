@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::encryption_settings::EncryptionSettings;
 use crate::remote_place::RemoteAt;
+use crate::scrub::SCRUB_RATE_DEFAULT;
 use crate::{Info, identity};
 
 /// Bytes that are copied to a leg of a mirror in a second at most, where nothing else is
@@ -57,6 +58,8 @@ pub struct Spec {
     pub state: Option<PathBuf>,
     /// Its blocks have checksums.
     pub checksum: bool,
+    /// Bytes that a scrub of it reads in a second at most; 0: none.
+    pub scrub_rate: u64,
     /// By what its keys are wrapped, if what it keeps is encrypted.
     pub encryption: Option<EncryptionSettings>,
 }
@@ -109,6 +112,7 @@ impl Spec {
             names: Names::default(),
             state: None,
             checksum: false,
+            scrub_rate: SCRUB_RATE_DEFAULT,
             encryption: None,
         }
     }

@@ -14,6 +14,7 @@ use super::sums::SUMS_BYTES;
 use super::table::PAGE_BYTES;
 use crate::problem::Problem;
 use crate::regular::{forget_cache, holder, is_there};
+use crate::scrub::SAVED_BYTES;
 use crate::spec::with_suffix;
 use crate::state::{folder, sums_path};
 use crate::{Info, Range, Spec, Volume};
@@ -26,6 +27,9 @@ pub(super) const HEADER_BYTES: u64 = 4096;
 const MAGIC: [u8; 16] = *b"weft-sums 1\n\0\0\0\0";
 
 const HEAD_BYTES: usize = 24;
+
+/// Where the header has how far a scrub is: in a sector of its own.
+pub(super) const SCRUB_AT: u64 = 512;
 
 /// What comes after its path while it is made.
 const NEW: &str = ".new";
@@ -117,6 +121,15 @@ pub(super) fn open(spec: &Spec, below: &dyn Volume) -> Result<Arc<DiskFile>, Pro
         cut(&file, blocks).map_err(system("resize", &path))?;
     }
     Ok(Arc::new(file.into()))
+}
+
+/// How far a scrub was when that was saved; empty where it cannot be read. Blocks.
+pub(super) fn saved_scrub(file: &DiskFile) -> Vec<u8> {
+    let mut bytes = vec![0; SAVED_BYTES];
+    match rustix::io::pread(file, &mut bytes, SCRUB_AT) {
+        Ok(len) if len == SAVED_BYTES => bytes,
+        _ => Vec::new(),
+    }
 }
 
 /// Makes the file that of a volume with so many blocks: sums behind those are gone, also where it

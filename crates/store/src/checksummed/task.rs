@@ -36,6 +36,8 @@ pub(super) struct ChecksummedTask {
     pub has_changed: bool,
     /// What blocks are read to that are to be settled or verified.
     pub own: Option<Region>,
+    /// Blocks that have another checksum, where it goes on behind such.
+    pub wrong: Option<Vec<u64>>,
     pub is_canceled: bool,
 }
 
@@ -103,6 +105,7 @@ impl ChecksummedTask {
             has_entered: false,
             has_changed: false,
             own: None,
+            wrong: None,
             is_canceled: false,
         }
     }

@@ -26,7 +26,7 @@ use super::LegBits;
 use super::task::canceled;
 use crate::locks::{Caller, Claim, Locks};
 use crate::parts::VolumePart;
-use crate::{Base, Error, Io, Progress, Range, Task, Volume};
+use crate::{Base, Error, Io, Progress, Range, Scrub, Task, Volume};
 use log::{Ended, Log, LogWait, legs};
 use task::{LegIo, MirrorStep};
 
@@ -106,6 +106,14 @@ impl Leg {
     }
 }
 
+impl Drop for Leg {
+    fn drop(&mut self) {
+        if let Some(scrub) = self.part.volume().scrub() {
+            scrub.remove_mirror();
+        }
+    }
+}
+
 impl fmt::Debug for Legs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} legs", self.all.len())
@@ -115,6 +123,12 @@ impl fmt::Debug for Legs {
 impl Legs {
     fn volumes(&self) -> impl Iterator<Item = &Arc<dyn Volume>> {
         self.all.iter().map(|leg| leg.part.volume())
+    }
+
+    /// Those of legs that have checksums.
+    fn scrubs(&self) -> impl Iterator<Item = (usize, &Scrub)> {
+        let all = self.volumes().enumerate();
+        all.filter_map(|(leg, volume)| Some((leg, volume.scrub()?)))
     }
 
     fn name(&self, leg: usize) -> &str {

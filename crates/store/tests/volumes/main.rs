@@ -22,6 +22,7 @@ mod ram;
 mod ranges;
 mod remote;
 mod resizing;
+mod scrub;
 mod snapshots;
 mod stacked;
 

@@ -13,7 +13,7 @@ use crate::compare::compare;
 use crate::fake::*;
 use crate::mirror::{S, settle, words};
 
-const SIZE: u64 = 1 << 20;
+pub const SIZE: u64 = 1 << 20;
 
 /// A file volume with checksums, which is a leg of a mirror.
 fn leg_of(folder: &Path, leg: usize) -> Arc<dyn Volume> {
@@ -28,7 +28,7 @@ fn leg_of(folder: &Path, leg: usize) -> Arc<dyn Volume> {
 }
 
 /// A mirror of two of them, and where they lie.
-fn mirror_of(folder: &Path) -> (Arc<dyn Volume>, impl Fn(usize) -> PathBuf) {
+pub fn mirror_of(folder: &Path) -> (Arc<dyn Volume>, impl Fn(usize) -> PathBuf) {
     let spec = Spec {
         state: Some(folder.join("state")),
         ..Spec::new("disk", Kind::mirror(&["leg0", "leg1"]), SIZE, 512)

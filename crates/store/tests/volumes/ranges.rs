@@ -45,6 +45,17 @@ impl Desk<'_> {
         index
     }
 
+    /// Begins what the volume does by itself; `None`: nothing now.
+    pub fn upkeep(&mut self, now: u64) -> Option<usize> {
+        let index = self.tasks.len();
+        let token = token_of(index as u64);
+        let progress = self.volume.upkeep(now, &mut self.files, token)?;
+        self.tasks.push(None);
+        self.results.push(None);
+        self.note(index, progress);
+        Some(index)
+    }
+
     fn note(&mut self, index: usize, progress: Progress) {
         match progress {
             Progress::Done(result) => self.results[index] = Some(result),

@@ -146,9 +146,13 @@ fn renew(log: &Arc<Log>, is_changed: bool) -> std::io::Result<()> {
 
 /// One of its legs, which is nothing else meanwhile.
 pub(super) fn leg(mirror: &str, volume: Arc<dyn Volume>) -> Result<Arc<Leg>, Problem> {
+    let part = VolumePart::take(volume.clone(), mirror, WHOLE, false)?;
+    if let Some(scrub) = volume.scrub() {
+        scrub.add_mirror();
+    }
     Ok(Arc::new(Leg {
         losses: AtomicU64::new(volume.losses()),
-        part: VolumePart::take(volume, mirror, WHOLE, false)?,
+        part,
         reads: AtomicU32::new(0),
         is_told: AtomicBool::new(false),
     }))

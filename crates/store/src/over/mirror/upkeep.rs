@@ -15,6 +15,7 @@ use super::record::MirrorRecord;
 use super::regions::Regions;
 use super::{LEGS_MAX, Legs, Mirror};
 use crate::locks::{Caller, Claim, StripePlace};
+use crate::pace::pause_after;
 use crate::{Error, Io, Parked, Progress, Range, Task};
 
 /// Bytes that are copied at a time at most.
@@ -28,9 +29,6 @@ const MS: Nanos = 1_000_000;
 
 /// Ranges that wait to be mended at most. Others are found by the next read of them.
 const MENDS_MAX: usize = 1024;
-
-/// How long copying pauses before it looks whether it is to go on, and how fast.
-const PAUSE_MAX: Nanos = 100 * MS;
 
 /// When what is done next.
 pub(super) struct Upkeep {
@@ -101,6 +99,8 @@ struct Copying {
     mismatched: u8,
     /// How long it has paused for the last chunk.
     paused: Nanos,
+    /// A scrub of the leg has found it.
+    is_found: bool,
     /// Regions that it is done with, and bytes of them.
     copied: Regions,
     bytes: u64,
@@ -160,9 +160,9 @@ impl Mirror {
         }
         let (record, legs, stand) = self.log.now();
         let mut task = UpkeepTask {
+            work: self.next_work(now, &record, (&legs, stand))?,
             legs,
             stand,
-            work: self.next_work(now, &record, stand)?,
             place: None,
             held: None,
             running: Vec::new(),
@@ -185,7 +185,12 @@ impl Mirror {
     }
 
     /// What there is to do now.
-    fn next_work(&self, now: Nanos, record: &MirrorRecord, stand: Stand) -> Option<Work> {
+    fn next_work(
+        &self,
+        now: Nanos,
+        record: &MirrorRecord,
+        (all, stand): (&Legs, Stand),
+    ) -> Option<Work> {
         let mut upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         let Upkeep {
             clean_ns,
@@ -209,12 +214,16 @@ impl Mirror {
             return Some(Work::Ask { leg, reads: false });
         }
         if self.resync_rate.load(Ordering::Relaxed) == 0 {
+            all.scrubs().for_each(|(_, scrub)| scrub.give_up_repairs());
             return None;
         }
         while let Some((leg, range)) = mends.pop_front() {
             if record.legs.get(leg).is_some_and(|leg| !leg.is_out) {
                 return Some(Work::Copy(mending(record.region_bytes, leg, range)));
             }
+        }
+        if let Some(repairing) = self.repairing(record, all) {
+            return Some(Work::Copy(repairing));
         }
         for (leg, (lacks, at)) in record.legs.iter().zip(legs).enumerate() {
             if lacks.is_out || lacks.missing.is_empty() || now < at.copies_at {
@@ -246,6 +255,26 @@ impl Mirror {
         }
     }
 
+    /// The copy of what a scrub of a leg has found, in blocks of the mirror.
+    fn repairing(&self, record: &MirrorRecord, all: &Legs) -> Option<Copying> {
+        let block_bytes = u64::from(self.base.info.block_bytes);
+        for (leg, scrub) in all.scrubs() {
+            while let Some(Range { offset, len }) = scrub.next_repair() {
+                let end = (offset + len).next_multiple_of(block_bytes);
+                let offset = offset / block_bytes * block_bytes;
+                let is_there = end <= record.size_bytes && !record.legs[leg].is_out;
+                let len = end - offset;
+                if is_there {
+                    return Some(Copying {
+                        is_found: true,
+                        ..mending(record.region_bytes, leg, Range { offset, len })
+                    });
+                }
+            }
+        }
+        None
+    }
+
     /// The next region from this one on that a leg lacks and another has.
     fn copying(&self, stand: Stand, leg: usize, from: usize, copied: Regions) -> Option<Copying> {
         let state = self.log.state();
@@ -270,6 +299,7 @@ impl Mirror {
             chunk: SCRATCH_BYTES,
             mismatched: 0,
             paused: 0,
+            is_found: false,
             copied,
             bytes: 0,
             skips: false,
@@ -495,17 +525,10 @@ impl Mirror {
             return self.skip_region(task, files, whole);
         }
         let is_pause = copying.step == CopyStep::Pause && rate > 0 && !task.is_canceled;
-        let rest = match is_pause {
-            // What is fast enough still lets others have their turn.
-            true => (copying.len * S / rate)
-                .max(1)
-                .saturating_sub(copying.paused),
-            false => 0,
-        };
-        if rest == 0 {
+        let pause = is_pause.then(|| pause_after(copying.len, rate, copying.paused));
+        let Some(pause) = pause.flatten() else {
             return self.copy_on(task, files, whole);
-        }
-        let pause = rest.min(PAUSE_MAX);
+        };
         copying.paused += pause;
         files.complete_after(pause, whole);
         None
@@ -673,6 +696,11 @@ impl Mirror {
                 copying.chunk = SCRATCH_BYTES;
                 (copying.step, copying.paused) = (CopyStep::Pause, 0);
                 self.resynced_bytes.fetch_add(len, Ordering::Relaxed);
+                if copying.is_found
+                    && let Some(scrub) = task.legs.volume(leg).scrub()
+                {
+                    scrub.repaired(Range { offset, len });
+                }
                 self.release(task);
                 self.pause(task, files, whole)
             }
@@ -734,6 +762,7 @@ fn mending(region_bytes: u64, leg: usize, Range { offset, len }: Range) -> Copyi
         chunk: SCRATCH_BYTES,
         mismatched: 0,
         paused: 0,
+        is_found: false,
         copied: Regions::none(0),
         bytes: BATCH_BYTES,
         skips: true,
