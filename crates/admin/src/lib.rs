@@ -39,6 +39,7 @@ mod renewed;
 mod rollback;
 mod routes;
 mod samples;
+mod scrubs;
 mod secrets;
 mod self_test;
 mod serve;

@@ -9,6 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use server::metrics::{BOUNDS, Histogram, Metrics, TLS_FAILURES, TlsCounts, bound};
 use server::{COUNTS, CountKind};
+use store::ScrubState;
 
 /// The media type of the text.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -327,6 +328,38 @@ impl Exposition {
             "weft_checksum_mismatches",
             "I/Os that found a block whose checksum is another than what was written, by volume",
             all.map(|(volume, mismatches)| (vec![("volume", &**volume)], *mismatches)),
+        )?;
+        let scrubs = || {
+            let scrubs = self.metrics.scrubs.iter();
+            scrubs.map(|(volume, scrub)| (vec![("volume", &**volume)], scrub))
+        };
+        to.gauges(
+            "weft_scrub_running",
+            "Whether a scrub of a volume with checksums goes on: 1 or 0",
+            scrubs().map(|(labels, scrub)| {
+                let is_running = scrub.state == ScrubState::Running;
+                (labels, is_running.into())
+            }),
+        )?;
+        to.gauges(
+            "weft_scrub_position_bytes",
+            "Bytes of a volume that the last scrub has read",
+            scrubs().map(|(labels, scrub)| (labels, scrub.position_bytes)),
+        )?;
+        to.gauges(
+            "weft_scrub_bad_blocks",
+            "Blocks that the last scrub of a volume could not read, or that have another checksum",
+            scrubs().map(|(labels, scrub)| (labels, scrub.bad_blocks)),
+        )?;
+        to.gauges(
+            "weft_scrub_repaired_blocks",
+            "Of those, what was copied from another leg of a mirror",
+            scrubs().map(|(labels, scrub)| (labels, scrub.repaired_blocks)),
+        )?;
+        to.counters(
+            "weft_scrub_read_bytes",
+            "Bytes that scrubs of a volume have read",
+            scrubs().map(|(labels, scrub)| (labels, scrub.read_bytes)),
         )
     }
 

@@ -167,7 +167,7 @@ async fn clone(
     .await
 }
 
-async fn asked<T: DeserializeOwned>(request: Request) -> Result<T, Problem> {
+pub(crate) async fn asked<T: DeserializeOwned>(request: Request) -> Result<T, Problem> {
     let (_, body) = body_of(request).await?;
     serde_json::from_slice(&body).map_err(|why| {
         let detail = format!("the body does not say what is asked for: {why}");

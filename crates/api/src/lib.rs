@@ -15,6 +15,7 @@ mod objects;
 mod problem;
 mod rates;
 mod refusals;
+mod scrubs;
 mod self_test;
 mod snapshots;
 mod status;
@@ -38,6 +39,7 @@ pub use objects::{ConfigObject, ConfigObjects, ObjectChange, ObjectVerb};
 pub use problem::{FileProblem, ObjectProblem, ProblemDetails, ServedGeneration};
 pub use rates::FigureSample;
 pub use refusals::{RefusalSummary, Refusals};
+pub use scrubs::{ScrubRequest, ScrubVerb, ScrubsDone, VolumeScrub, VolumeScrubs};
 pub use self_test::{SelfTest, SelfTestOutcome, SelfTestRequest};
 pub use snapshots::{
     Snapshot, SnapshotClone, SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots,

@@ -15,6 +15,7 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
     match change {
         Change::AddVolume(_)
         | Change::SetMirror { .. }
+        | Change::SetScrubRate { .. }
         | Change::AddSubsystem(_)
         | Change::AddNamespace { .. }
         | Change::AllowHost { .. }

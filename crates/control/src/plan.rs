@@ -385,6 +385,7 @@ impl Planner<'_> {
         let changed = Spec {
             size_bytes: new.size_bytes,
             encryption: new.encryption.clone(),
+            scrub_rate: new.scrub_rate,
             kind: match are_mirrors {
                 true => new.kind.clone(),
                 false => old.kind.clone(),
@@ -394,11 +395,12 @@ impl Planner<'_> {
         let name = new.name.clone();
         if changed != *new || old.encryption.is_some() != new.encryption.is_some() {
             return self.refuse(format!(
-                "volume \"{name}\": nothing but its size and its key changes while it is served; \
+                "volume \"{name}\": nothing but its size, key and rates changes while it is served; \
                  remove it first, or restart"
             ));
         }
         self.encryption(old, new);
+        self.scrub_rate(old, new);
         if old.kind != new.kind {
             self.mirror(old, new);
         }
@@ -429,6 +431,22 @@ impl Planner<'_> {
             _ => format!("volume \"{name}\" grows from {from} to {to}: its hosts are told"),
         };
         self.add(Phase::Grow, change, None, text);
+    }
+
+    fn scrub_rate(&mut self, old: &Spec, new: &Spec) {
+        if old.scrub_rate == new.scrub_rate {
+            return;
+        }
+        let change = |spec: &Spec| Change::SetScrubRate {
+            name: spec.name.clone(),
+            rate: spec.scrub_rate,
+        };
+        let (name, rate) = (&new.name, format_size(new.scrub_rate));
+        let text = match new.scrub_rate {
+            0 => format!("volume \"{name}\": a scrub reads nothing until that is over"),
+            _ => format!("volume \"{name}\": a scrub reads {rate} in a second at most"),
+        };
+        self.add(Phase::Set, change(new), Some(change(old)), text);
     }
 
     /// A key that cannot be read, but was, stays as it was read. Which key was the former one says

@@ -122,6 +122,7 @@ pub const SCHEMA: &[Keys] = &[
             key("direct", Takes::FlagOr(DIRECT_AUTO)),
             key("preallocate", Takes::Flag),
             key("checksum", Takes::Flag),
+            key("scrub_rate", Takes::Size),
             key("read_only", Takes::Flag),
         ],
     ),

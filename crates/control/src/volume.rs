@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use server::check;
 use store::{
     BLOCK_SIZES, DELAY_KEYS, Direct, KINDS, Kind, KindRow, Latency, Problem, RESYNC_RATE_DEFAULT,
-    SIZE_MAX_BYTES, Settings, Spec,
+    SCRUB_RATE_DEFAULT, SIZE_MAX_BYTES, Settings, Spec,
 };
 use uuid::Uuid;
 
@@ -171,6 +171,7 @@ fn volume(sink: &mut Sink, section: &Section, around: Around, name: Option<&str>
         state: file(sink, section, "state", folder),
         read_only: section.flag(sink, "read_only").unwrap_or(false),
         checksum: section.flag(sink, "checksum").unwrap_or(false),
+        scrub_rate: scrub_rate(sink, section)?,
         encryption: encryption::settings(sink, section, folder)?,
     })
 }
@@ -179,6 +180,19 @@ fn volume(sink: &mut Sink, section: &Section, around: Around, name: Option<&str>
 fn is_any(section: &Section, is_so: fn(&KindRow) -> bool) -> bool {
     let mut kinds = KINDS.iter().filter(|kind| is_so(kind));
     kinds.any(|kind| section.says("kind", kind.name))
+}
+
+/// How fast a scrub is, which only what has checksums has.
+fn scrub_rate(sink: &mut Sink, section: &Section) -> Option<u64> {
+    if section.has("scrub_rate") && section.flag(sink, "checksum") != Some(true) {
+        let text =
+            "`scrub_rate` is of a volume with `checksum = true`; of a mirror each leg has one";
+        sink.add(&section.span_of("scrub_rate"), text);
+    }
+    match section.number(sink, "scrub_rate", true) {
+        Some(rate) => Some(rate.value),
+        None => (!section.has("scrub_rate")).then_some(SCRUB_RATE_DEFAULT),
+    }
 }
 
 /// Whether data goes past the page cache.

@@ -70,6 +70,13 @@ pub enum Change {
         /// Bytes in a second at most; 0: none.
         resync_rate: u64,
     },
+    /// Sets how fast the scrub of a volume with checksums reads.
+    SetScrubRate {
+        /// Its name.
+        name: String,
+        /// Bytes in a second at most; 0: none.
+        rate: u64,
+    },
     /// Adds a subsystem.
     AddSubsystem(SubsystemSpec),
     /// Takes a subsystem away; its controllers end, its volumes stay.
@@ -396,6 +403,7 @@ impl Shared {
                 of,
                 resync_rate,
             } => self.set_mirror(&name, &of, resync_rate),
+            Change::SetScrubRate { name, rate } => self.set_scrub_rate(&name, rate),
             Change::AddSubsystem(spec) => self.add_subsystem(&spec),
             Change::RemoveSubsystem { nqn } => self.remove_subsystem(&nqn),
             Change::AddNamespace { nqn, namespace } => self.add_namespace(&nqn, &namespace),

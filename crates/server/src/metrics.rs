@@ -11,7 +11,7 @@ use link::StreamProblem;
 use nvmf::rdma::TerminateCount;
 pub use store::meter::{BOUNDS, Histogram, OpCounts, SIZE_BOUNDS, bound};
 use store::meter::{IoMeter, IoOp};
-use store::{MirrorStatus, PathStatus};
+use store::{MirrorStatus, PathStatus, ScrubStatus};
 
 use crate::config::{LimitFigures, Protocol};
 use crate::report::Report;
@@ -41,6 +41,8 @@ pub struct Metrics {
     pub tls: Vec<(String, TlsCounts)>,
     /// I/Os that found a block with another checksum, by the names of volumes that have such.
     pub checksum_mismatches: Vec<(String, u64)>,
+    /// How scrubs stand, by the names of volumes.
+    pub scrubs: Vec<(String, ScrubStatus)>,
     /// How mirrors stand, by their names.
     pub mirrors: Vec<(String, MirrorStatus)>,
     /// The ways to volumes that other machines keep, by the name of the volume.
@@ -149,6 +151,7 @@ impl Running {
             connections: PROTOCOLS.into_iter().zip(connections).collect(),
             tls: self.tls_metrics(),
             checksum_mismatches: self.checksum_mismatches(),
+            scrubs: self.scrubs(),
             mirrors: self.mirrors(),
             paths: self.paths(),
             limits: engine.rate_limits.figures(),
@@ -173,6 +176,16 @@ impl Running {
             (volume.info().name.clone(), mismatches)
         });
         counts.collect()
+    }
+
+    /// How the scrub of each volume with checksums stands, by its name.
+    pub fn scrubs(&self) -> Vec<(String, ScrubStatus)> {
+        let volumes = self.volumes();
+        let scrubs = volumes.iter().filter_map(|volume| {
+            let scrub = volume.scrub()?;
+            Some((volume.info().name.clone(), scrub.status()))
+        });
+        scrubs.collect()
     }
 
     /// How each mirror stands, by its name.

@@ -266,7 +266,10 @@ impl Scrub {
         let Some(of) = now.repairing else {
             return;
         };
-        let (from, to) = (of.offset.max(offset), (of.offset + of.len).min(offset + len));
+        let (from, to) = (
+            of.offset.max(offset),
+            (of.offset + of.len).min(offset + len),
+        );
         for block in from / self.block_bytes..to / self.block_bytes {
             now.repaired += 1;
             now.named.remove(&block);
@@ -370,7 +373,12 @@ impl Scrub {
                 "a scrub has ended, and all blocks that it has read are what was written"
             );
         }
-        let first: Vec<_> = now.named.iter().take(TOLD_MAX).map(u64::to_string).collect();
+        let first: Vec<_> = now
+            .named
+            .iter()
+            .take(TOLD_MAX)
+            .map(u64::to_string)
+            .collect();
         warn!(
             event = "scrub-ended",
             volume = self.volume,
@@ -389,7 +397,9 @@ impl ScrubNow {
     fn bytes(&self) -> [u8; SAVED_BYTES] {
         let mut bytes = [0; SAVED_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        let state = ScrubState::ALL.iter().position(|state| *state == self.state);
+        let state = ScrubState::ALL
+            .iter()
+            .position(|state| *state == self.state);
         let numbers = [state.unwrap_or(0) as u64, self.at, self.bad, self.repaired];
         for (to, number) in bytes[8..40].chunks_exact_mut(8).zip(numbers) {
             to.copy_from_slice(&number.to_le_bytes());

@@ -2,7 +2,7 @@
 
 use api::{
     AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host, IscsiSession,
-    NfsClient, RefusalSummary, Snapshot,
+    NfsClient, RefusalSummary, Snapshot, VolumeScrub,
 };
 
 use crate::{Cell, NamedRates};
@@ -132,6 +132,17 @@ pub const SNAPSHOTS: &[Column<Snapshot>] = &[
         of.unique_bytes.map_or(Cell::Nothing, Cell::Bytes)
     }),
     text("damage", |of| Cell::option(of.damage.as_ref())),
+];
+
+/// Of scrubs.
+pub const SCRUBS: &[Column<VolumeScrub>] = &[
+    text("volume", |of| Cell::text(&of.volume)),
+    text("state", |of| Cell::text(&of.state)),
+    figure("read", |of| Cell::Bytes(of.position_bytes)),
+    figure("size", |of| Cell::Bytes(of.size_bytes)),
+    figure("bad blocks", |of| Cell::Count(of.bad_blocks)),
+    figure("repaired", |of| Cell::Count(of.repaired_blocks)),
+    figure("rate", |of| Cell::BytesPerSecond(of.rate)),
 ];
 
 /// Of refusals.

@@ -9,7 +9,7 @@ mod rates;
 
 pub use cell::Cell;
 pub use columns::{
-    AUDIT, CLIENTS, CONNECTIONS, Column, EVENTS, HISTORY, HOSTS, OBJECTS, RATES, REFUSALS,
+    AUDIT, CLIENTS, CONNECTIONS, Column, EVENTS, HISTORY, HOSTS, OBJECTS, RATES, REFUSALS, SCRUBS,
     SESSIONS, SNAPSHOTS, figure, text,
 };
 pub use plain::plain;

@@ -20,6 +20,7 @@ mod manual;
 mod objects;
 mod one_line;
 mod refusals;
+mod scrub;
 mod serve;
 mod service;
 mod signals;
@@ -126,6 +127,8 @@ enum WeftCommand {
     Evict(evict::EvictArgs),
     /// Have all hosts go elsewhere before maintenance, and let them in again after it
     Drain(drain::DrainArgs),
+    /// Read all blocks of volumes that have checksums, and compare them: begin, pause, end or list
+    Scrub(scrub::ScrubArgs),
     /// Make, list and remove snapshots of volumes, and roll back to them
     Snapshot(snapshot::SnapshotArgs),
     /// Say what applying a configuration would change, and change nothing
@@ -235,6 +238,7 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         Some(WeftCommand::Doctor(arguments)) => doctor::run(&arguments),
         Some(WeftCommand::Evict(arguments)) => evict::run(&arguments),
         Some(WeftCommand::Drain(arguments)) => drain::run(&arguments),
+        Some(WeftCommand::Scrub(arguments)) => scrub::run(&arguments),
         Some(WeftCommand::Snapshot(arguments)) => snapshot::run(&arguments),
         Some(WeftCommand::Get(arguments)) => get::run(&arguments),
         Some(WeftCommand::Login(arguments)) => login::run(&arguments),

@@ -236,7 +236,7 @@ fn volumes_are_opened_from_the_bottom_and_closed_from_the_top() {
     let other = read(&many().replace("128KiB", "64KiB")).unwrap();
     let refused = plan(&made, &other).expect_err("another chunk").join("\n");
     assert!(
-        refused.contains("volume \"pool\": nothing but its size and its key changes"),
+        refused.contains("volume \"pool\": nothing but its size, key and rates changes"),
         "{refused}"
     );
 }
@@ -355,4 +355,30 @@ fn volume_has_checksums_where_its_section_says_so_and_keeps_that() {
     );
     let refused = plan(&before, &after).expect_err("it has none").join("\n");
     assert!(refused.contains("nothing but its size"), "{refused}");
+}
+
+#[test]
+fn scrub_rate_is_of_volumes_with_checksums_and_changes_while_they_are_served() {
+    let with = |keys: &str| with_rest(&[volume("a", "ram", &format!("size = \"1GiB\"\n{keys}"))]);
+    let rate = |keys| read(&with(keys)).map(|config| config.volumes[0].scrub_rate);
+    assert_eq!(rate("checksum = true").unwrap(), store::SCRUB_RATE_DEFAULT);
+    let slow = "checksum = true\nscrub_rate = \"1MiB\"";
+    assert_eq!(rate(slow).unwrap(), 1 << 20);
+    let told = rate("scrub_rate = 0").expect_err("it has no checksums");
+    assert!(
+        format!("{told:?}").contains("`checksum = true`"),
+        "{told:?}"
+    );
+    let (before, after) = (
+        read(&with("checksum = true")).unwrap(),
+        read(&with(slow)).unwrap(),
+    );
+    let steps = plan(&before, &after).expect("it may change");
+    let set = |rate| Change::SetScrubRate {
+        name: "a".into(),
+        rate,
+    };
+    assert_eq!(steps.len(), 1);
+    assert_eq!(steps[0].change, set(1 << 20));
+    assert_eq!(steps[0].undo, Some(set(store::SCRUB_RATE_DEFAULT)));
 }

@@ -254,6 +254,16 @@ impl Shared {
         Ok(Left::Nothing)
     }
 
+    pub(super) fn set_scrub_rate(&self, name: &str, rate: u64) -> Result<Left, ChangeError> {
+        let volume = self.state().volume(name).cloned();
+        let volume = volume.ok_or_else(|| unknown_volume(name))?;
+        if let Some(scrub) = volume.scrub() {
+            scrub.set_rate(rate);
+        }
+        self.engine.run_upkeep();
+        Ok(Left::Nothing)
+    }
+
     /// What makes every subsystem that has the volume show how large it is.
     fn sizes(&self, volume: &Arc<dyn Volume>, size_bytes: u64) -> Vec<Edit> {
         let block_count = size_bytes / u64::from(volume.info().block_bytes);

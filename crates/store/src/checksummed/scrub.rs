@@ -6,10 +6,10 @@ use std::io;
 use mem::Region;
 use reactor::{FileIo, Token};
 
+use super::Checksummed;
 use super::file::SCRUB_AT;
 use super::file_work::FileWork;
 use super::task::ChecksummedTask;
-use super::Checksummed;
 use crate::scrub::{SAVED_BYTES, ScrubWork};
 use crate::{Error, Io, Parked, Progress, Range, Task};
 

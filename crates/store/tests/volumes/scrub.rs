@@ -5,9 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use store::{
-    Error, Io, Scrub, ScrubAction, ScrubState, ScrubStatus, Spec, Volume, open, scrubbed,
-};
+use store::{Error, Io, Scrub, ScrubAction, ScrubState, ScrubStatus, Spec, Volume, open, scrubbed};
 
 use crate::checksummed::flip;
 use crate::common::*;

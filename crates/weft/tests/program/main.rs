@@ -24,6 +24,7 @@ mod printing;
 mod refused;
 mod reload;
 mod remote;
+mod scrubs;
 mod secrets;
 mod self_test;
 mod service;
