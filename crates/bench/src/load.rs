@@ -178,6 +178,8 @@ pub enum LoadVolume {
     LimitedFile,
     /// An encrypted file.
     EncryptedFile,
+    /// A file whose blocks have checksums.
+    ChecksummedFile,
     /// Two files that hold the same.
     MirroredFile,
 }

@@ -402,6 +402,7 @@ fn settings_of_volumes_are_measured_beside_the_bare_file() {
         LoadVolume::DirectFile,
         LoadVolume::LimitedFile,
         LoadVolume::EncryptedFile,
+        LoadVolume::ChecksummedFile,
         LoadVolume::MirroredFile,
     ];
     assert_eq!(ours, wanted);

@@ -21,6 +21,9 @@ const SERIES: &[SeriesSpec] = &[
     with("file, encrypted", FAST_NVME, |load| {
         load.volume = LoadVolume::EncryptedFile;
     }),
+    with("file, checksums", FAST_NVME, |load| {
+        load.volume = LoadVolume::ChecksummedFile;
+    }),
     with("mirror of two files", FAST_NVME, |load| {
         load.volume = LoadVolume::MirroredFile;
     }),

@@ -105,7 +105,8 @@ pub fn kind(volume: LoadVolume) -> &'static str {
         LoadVolume::File
         | LoadVolume::DirectFile
         | LoadVolume::LimitedFile
-        | LoadVolume::EncryptedFile => "file",
+        | LoadVolume::EncryptedFile
+        | LoadVolume::ChecksummedFile => "file",
         LoadVolume::MirroredFile => "mirror",
     }
 }
@@ -204,6 +205,7 @@ impl Config {
                  iops = 1_000_000_000\nbytes = \"64GiB\"\n"
             ),
             LoadVolume::EncryptedFile => format!("{file}key_file = \"{VOLUME_KEY_FILE}\"\n"),
+            LoadVolume::ChecksummedFile => format!("{file}checksum = true\n"),
             LoadVolume::MirroredFile => {
                 let (size, block) = (self.device_bytes, self.block_bytes);
                 let legs = ["left", "right"].map(|leg| {
