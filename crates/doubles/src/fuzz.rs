@@ -6,6 +6,7 @@ mod iscsi;
 mod iscsi_target;
 mod iser_target;
 mod iwarp_stream;
+mod mirror_log;
 mod nfs_compounds;
 mod nfs_connection;
 mod nfs_rdma_client;
@@ -14,14 +15,17 @@ mod nvme_tcp;
 mod rpc_rdma;
 mod rpcsec_gss;
 mod scsi_cdb;
+mod sums_file;
 mod tls;
 mod volume_keys;
+mod volumes;
 
 pub use dhchap::dhchap;
 pub use iscsi::{login_text as iscsi_login_text, pdu as iscsi_pdu};
 pub use iscsi_target::iscsi_target;
 pub use iser_target::iser_target;
 pub use iwarp_stream::iwarp_stream;
+pub use mirror_log::mirror_log;
 pub use nfs_compounds::{nfs_compounds, nfs_operations_done};
 pub use nfs_connection::nfs_connection;
 pub use nfs_rdma_client::{client as nfs_rdma_client, told as nfs_rdma_client_told};
@@ -32,6 +36,7 @@ pub use nvme_tcp::{
 pub use rpc_rdma::rpc_rdma;
 pub use rpcsec_gss::rpcsec_gss;
 pub use scsi_cdb::scsi_cdb;
+pub use sums_file::sums_file;
 pub use tls::{hello as tls_hello, records as tls_records, stream as tls_stream};
 pub use volume_keys::volume_keys;
 
@@ -57,6 +62,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iscsi_target", iscsi_target),
     ("iser_target", iser_target),
     ("iwarp_stream", iwarp_stream),
+    ("mirror_log", mirror_log),
     ("nfs_compounds", nfs_compounds),
     ("nfs_connection", nfs_connection),
     ("nfs_rdma_client", nfs_rdma_client),
@@ -67,6 +73,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rpc_rdma", rpc_rdma),
     ("rpcsec_gss", rpcsec_gss),
     ("scsi_cdb", scsi_cdb),
+    ("sums_file", sums_file),
     ("tls_hello", tls_hello),
     ("tls_records", tls_records),
     ("tls_stream", tls_stream),

@@ -78,6 +78,7 @@ replays! {
     iscsi_target
     iser_target
     iwarp_stream
+    mirror_log
     nfs_compounds
     nfs_connection
     nfs_rdma_client
@@ -88,6 +89,7 @@ replays! {
     rpc_rdma
     rpcsec_gss
     scsi_cdb
+    sums_file
     tls_hello
     tls_records
     tls_stream

@@ -160,7 +160,8 @@ fn read(file: &File, place: u64, len: u64) -> io::Result<Option<(u64, Vec<u8>)>>
     let told = u32::from_le_bytes(head[28..32].try_into().expect("four bytes"));
     let behind = at + HEAD_BYTES as u64;
     let is_there = bytes as u64 <= PLACE_BYTES - HEAD_BYTES as u64 && behind + bytes as u64 <= len;
-    if head[..16] != MAGIC || !is_there {
+    // No next one has a number where this is the last that there is.
+    if head[..16] != MAGIC || !is_there || number == u64::MAX {
         return Ok(None);
     }
     let mut content = vec![0; bytes];

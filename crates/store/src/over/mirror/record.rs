@@ -7,6 +7,7 @@ use std::ops::Range;
 use uuid::Uuid;
 
 use super::regions::{REGIONS_MAX, Regions, region_bytes_of};
+use crate::SIZE_MAX_BYTES;
 
 /// A leg, as the mirror remembers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,7 +207,8 @@ impl MirrorRecord {
         let mut rest = bytes;
         let mirror = uuid(&mut rest)?;
         let [generation, size_bytes, region_bytes, legs] = numbers(&mut rest)?;
-        let is_possible = region_bytes.is_power_of_two() && legs <= 8;
+        let has_next = generation <= u64::MAX / 2 && size_bytes <= SIZE_MAX_BYTES;
+        let is_possible = has_next && region_bytes.is_power_of_two() && legs <= 8;
         let count = is_possible.then(|| size_bytes.div_ceil(region_bytes))?;
         if count > REGIONS_MAX {
             return None;
