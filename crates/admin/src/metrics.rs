@@ -118,6 +118,7 @@ impl Collector for Exposition {
         self.encode_tls(to)?;
         self.encode_limits(to)?;
         self.encode_checksums(to)?;
+        self.encode_shared(to)?;
         self.encode_mirrors(to)?;
         self.encode_paths(to)?;
         self.encode_reactors(to)?;
@@ -360,6 +361,16 @@ impl Exposition {
             "weft_scrub_read_bytes",
             "Bytes that scrubs of a volume have read",
             scrubs().map(|(labels, scrub)| (labels, scrub.read_bytes)),
+        )
+    }
+
+    fn encode_shared(&self, to: &mut Families<'_>) -> fmt::Result {
+        let all = self.metrics.shared_bytes.iter();
+        to.counters(
+            "weft_shared_bytes",
+            "Bytes that copies did not read and write but share with another file, by the volume \
+             that they were copied to",
+            all.map(|(volume, bytes)| (vec![("volume", &**volume)], *bytes)),
         )
     }
 

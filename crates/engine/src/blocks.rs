@@ -358,11 +358,8 @@ pub trait OnVolumes: Blocks {
         while let Some(IoStep { unit, volume, io }) = steps.begin_next() {
             let id = kept.map_or_else(|| self.core().jobs.borrow_mut().vacant(), |(id, _)| id);
             work::spend(work::OPERATION_UNITS);
-            let offset = match io {
-                store::Io::Flush => steps.from(),
-                _ => io.extent().0,
-            };
-            match volume.start(io, driver, Subject::File(id).token()) {
+            let offset = io.extent().map_or(steps.from(), |(offset, _)| offset);
+            match io.start(&*volume, driver, Subject::File(id).token()) {
                 Progress::Pending(task) => {
                     let then = AfterIo::Steps(steps);
                     let on = OnVolume {

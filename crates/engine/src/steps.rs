@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mem::Buf;
-use store::Volume;
+use reactor::{FileIo, Token};
+use store::{Io, Progress, Share, Volume};
 
 /// One I/O of several.
 pub struct IoStep {
@@ -13,7 +14,44 @@ pub struct IoStep {
     /// Itself.
     pub volume: Arc<dyn Volume>,
     /// What it is to do.
-    pub io: store::Io,
+    pub io: StepIo,
+}
+
+/// What a volume is to do.
+pub enum StepIo {
+    /// An I/O.
+    Plain(Io),
+    /// To take blocks of another by reference.
+    Share(Arc<Share>),
+}
+
+impl From<Io> for StepIo {
+    fn from(io: Io) -> StepIo {
+        StepIo::Plain(io)
+    }
+}
+
+impl StepIo {
+    /// First byte and number of bytes; `None` of what is about all of the volume.
+    pub(crate) fn extent(&self) -> Option<(u64, u64)> {
+        match self {
+            StepIo::Plain(Io::Flush) => None,
+            StepIo::Plain(io) => Some(io.extent()),
+            StepIo::Share(share) => Some(share.extent()),
+        }
+    }
+
+    pub(crate) fn start(
+        &self,
+        volume: &dyn Volume,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress {
+        match self {
+            StepIo::Plain(io) => volume.start(*io, files, token),
+            StepIo::Share(share) => share.start(files, token),
+        }
+    }
 }
 
 /// What a command of several I/Os does, one after the other; answered with `A`.
@@ -28,6 +66,11 @@ pub trait StepPlan<A> {
     /// if not with what the error says.
     fn failed(&mut self, _: store::Error) -> Option<A> {
         None
+    }
+
+    /// What else is told when the step begun last has failed.
+    fn failed_at(&self) -> u64 {
+        0
     }
 
     /// What the command is answered with when no step is left, if not with
@@ -49,7 +92,7 @@ impl<A, I: Iterator<Item = store::Io>> StepPlan<A> for OnOne<I> {
         Some(IoStep {
             unit: self.unit,
             volume: self.volume.clone(),
-            io: self.ios.next()?,
+            io: self.ios.next()?.into(),
         })
     }
 
@@ -86,7 +129,7 @@ pub struct Steps<A> {
     /// The volume of the last of them, as [`IoStep::unit`].
     unit: Option<u32>,
     /// What they read into and write from.
-    buf: Option<Buf>,
+    _buf: Option<Buf>,
     /// Data to the peer, if all succeed.
     data_len: u32,
 }
@@ -121,7 +164,7 @@ impl<A: 'static> Steps<A> {
             begun: 0,
             from: 0,
             unit: None,
-            buf,
+            _buf: buf,
             data_len: 0,
         })
     }
@@ -141,7 +184,7 @@ impl<A: 'static> Steps<A> {
     pub fn begin_next(&mut self) -> Option<IoStep> {
         let step = self.left.next()?;
         if self.begun == 0 {
-            self.from = step.io.extent().0;
+            self.from = step.io.extent().map_or(0, |(offset, _)| offset);
         }
         self.begun += 1;
         self.unit = Some(step.unit);
@@ -173,9 +216,9 @@ impl<A: 'static> Steps<A> {
         self.left.verdict()
     }
 
-    /// Whether they have memory of their own.
-    pub fn has_buf(&self) -> bool {
-        self.buf.is_some()
+    /// As [`StepPlan::failed_at`].
+    pub fn failed_at(&self) -> u64 {
+        self.left.failed_at()
     }
 
     /// Whether what is left will be done on this volume.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::OnVolumes as _;
-use engine::steps::{IoStep, StepPlan, Steps};
+use engine::steps::{IoStep, StepIo, StepPlan, Steps};
 use faults::Fault;
 use iscsi::SessionInfo;
 use machine::Tag;
@@ -17,7 +17,7 @@ use scsi::copy::{Bytes, CopyEnd, Cscd, LIST_BYTES_MAX, List, Segment, aborted};
 use scsi::reservation::initiator_port;
 use scsi::{Sense, SenseBytes, asc};
 use store::reservation::{Grant, Registrant, ScsiNexus};
-use store::{Error, Volume};
+use store::{Error, Share, Volume};
 
 use super::served::ServedTarget;
 use super::{CommandAnswer, IscsiConnection};
@@ -319,7 +319,8 @@ impl Drop for CopyRecord {
     }
 }
 
-/// A copy under way: every piece is read, then written.
+/// A copy under way: a segment is taken by reference, or every piece of it is read, then
+/// written.
 struct Copy {
     /// The logical unit that the command was sent to, for the error log.
     place: u32,
@@ -329,6 +330,10 @@ struct Copy {
     done: u64,
     /// The piece that was read and is to be written.
     read: Option<u32>,
+    /// The whole of the next one, to be taken by reference.
+    share: Option<Arc<Share>>,
+    /// That cannot be done of it.
+    is_unshared: bool,
     /// Why it does not go on behind the last of them.
     fault: Option<Sense>,
     buf: BufRange,
@@ -354,6 +359,8 @@ impl Copy {
             left: segments,
             done: 0,
             read: None,
+            share: None,
+            is_unshared: false,
             fault,
             buf: buf.range(),
             segments: 0,
@@ -371,6 +378,7 @@ impl Copy {
             }
             self.left.pop();
             self.done = 0;
+            self.is_unshared = false;
             self.segments += 1;
         }
         self.held.advance(self.segments, self.bytes);
@@ -386,8 +394,39 @@ impl Copy {
     }
 }
 
+impl Copy {
+    /// The step that takes the next segment by reference; `None` where it is to be copied.
+    fn share(&mut self) -> Option<IoStep> {
+        if self.is_unshared || faults::is(Fault::OneVolume) {
+            return None;
+        }
+        self.is_unshared = true;
+        let segment = self.left.last()?;
+        let Bytes {
+            source,
+            destination,
+            len,
+        } = segment.bytes;
+        let (from, to) = (&segment.source, &segment.destination);
+        let durable = to.unit.writes_through();
+        let (from, to) = ((&from.volume, source), (&to.volume, destination));
+        let share = Share::new(from, to, len, durable)?;
+        self.share = Some(share.clone());
+        Some(IoStep {
+            unit: self.place,
+            volume: to.0.clone(),
+            io: StepIo::Share(share),
+        })
+    }
+}
+
 impl StepPlan<CommandAnswer> for Copy {
     fn next(&mut self) -> Option<IoStep> {
+        if self.share.take().is_some_and(|share| share.is_done()) {
+            let segment = self.left.last().expect("it was taken");
+            self.done = segment.bytes.len;
+            self.bytes += segment.bytes.len;
+        }
         if let Some(len) = self.read.take() {
             let segment = self.left.last().expect("it was read from");
             let at = segment.bytes.destination + at_in(segment, self.done, len);
@@ -396,15 +435,18 @@ impl StepPlan<CommandAnswer> for Copy {
             return Some(IoStep {
                 unit: self.place,
                 volume: segment.destination.volume.clone(),
-                io: store::Io::Write {
+                io: StepIo::Plain(store::Io::Write {
                     offset: at,
                     buf: self.buf.slice(0, len),
                     durable: segment.destination.unit.writes_through(),
-                },
+                }),
             });
         }
         if !self.take_next_segment() {
             return None;
+        }
+        if let Some(step) = self.share() {
+            return Some(step);
         }
         let segment = self.left.last().expect("there is a next one");
         let left = segment.bytes.len - self.done;
@@ -417,10 +459,10 @@ impl StepPlan<CommandAnswer> for Copy {
         Some(IoStep {
             unit: self.place,
             volume: source.volume.clone(),
-            io: store::Io::Read {
+            io: StepIo::Plain(store::Io::Read {
                 offset: segment.bytes.source + at_in(segment, self.done, len),
                 buf: self.buf.slice(0, len),
-            },
+            }),
         })
     }
 

@@ -429,7 +429,7 @@ impl StepPlan<CommandAnswer> for RepeatedBlock {
         Some(IoStep {
             unit: self.place,
             volume: self.volume.clone(),
-            io,
+            io: io.into(),
         })
     }
 

@@ -13,7 +13,6 @@ use reactor::Driver;
 use store::Error;
 use wire::nvme::Status;
 
-use super::steps::result_of;
 use super::{CommandAnswer, NvmeConnection};
 
 /// A Verify of a volume that must read to find out does so in pieces of this.
@@ -216,7 +215,7 @@ impl NvmeConnection {
                 self.fail(*compare, first, namespace, at);
                 self.fail(tag, second, namespace, at);
             }
-            AfterIo::Steps(steps) => self.fail_with(tag, status, result_of(steps), namespace, at),
+            AfterIo::Steps(steps) => self.fail_with(tag, status, steps.failed_at(), namespace, at),
             AfterIo::Complete { .. } | AfterIo::Scratch { .. } => {
                 self.fail(tag, status, namespace, at)
             }

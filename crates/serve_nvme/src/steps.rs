@@ -1,30 +1,20 @@
 //! Commands that take several I/Os, on one volume or many: Dataset Management,
 //! Copy, and Flush of everything.
 
+use std::sync::Arc;
+
 use engine::OnVolumes as _;
 use engine::blocks::AfterIo;
-use engine::steps::{IoStep, Steps};
+use engine::steps::{IoStep, StepIo, StepPlan, Steps};
 use faults::Fault;
 use machine::Tag;
 use mem::BufRange;
 use nvmf::command::{COPY_DESCRIPTOR_BYTES_MAX, CopyRange, Io, copy_ranges, deallocate_ranges};
 use reactor::Driver;
+use store::{Share, Volume};
 use wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
 
 use super::{Bound, CommandAnswer, NvmeConnection, ServedSubsystem};
-
-/// Each source range of a Copy is read whole, then written.
-const STEPS_A_RANGE: u32 = 2;
-
-/// Dword 0 of a completion that failed at the last step begun: of a Copy the
-/// number of the source range that was not copied (NVM Command Set 1.0, section
-/// 3.2.2), else 0.
-pub(super) fn result_of(steps: &Steps<CommandAnswer>) -> u64 {
-    match steps.has_buf() {
-        true => u64::from(steps.begun().saturating_sub(1) / STEPS_A_RANGE),
-        false => 0,
-    }
-}
 
 impl NvmeConnection {
     /// Dataset Management with the deallocate attribute: the ranges are the
@@ -67,7 +57,7 @@ impl NvmeConnection {
             is_there.then(|| IoStep {
                 unit: at,
                 volume: volumes[at as usize].clone(),
-                io: store::Io::Flush,
+                io: store::Io::Flush.into(),
             })
         };
         let steps = Steps::numbered(self.volumes().len() as u32, flush, None);
@@ -75,8 +65,8 @@ impl NvmeConnection {
     }
 
     /// Copy (NVM Command Set 1.0, section 3.2.2), one source range after the
-    /// other through one buffer, each written as one I/O. False while memory is
-    /// short.
+    /// other: by reference, or through one buffer, each written as one I/O. False while
+    /// memory is short.
     pub(crate) fn copy<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
         let mut bytes = [0; COPY_DESCRIPTOR_BYTES_MAX];
         let bytes = self.descriptors(tag, io.len, &mut bytes);
@@ -102,55 +92,22 @@ impl NvmeConnection {
         let Some(buf) = self.core.pool.get(largest as u32) else {
             return false;
         };
-        let mut count = ranges.len() as u32 * STEPS_A_RANGE;
-        if count > 2 && faults::is(Fault::ShortCopy) {
-            count -= 1;
+        if faults::is(Fault::ShortCopy) && ranges.len() > 1 {
+            ranges.pop();
         }
-        let make = self.copy_steps(io, &ranges, buf.range());
-        let steps = Steps::numbered(count, make, Some(buf));
+        let copying = RangeCopy {
+            volumes: self.bound().served.volumes.clone(),
+            to: io,
+            ranges,
+            at: 0,
+            to_offset: io.offset,
+            step: RangeStep::Share,
+            share: None,
+            buf: buf.range(),
+        };
+        let steps = Steps::planned(Box::new(copying), Some(buf));
         self.go_on(tag, None, steps, driver);
         true
-    }
-
-    /// The steps of a Copy by their numbers: of each range it reads, then writes.
-    fn copy_steps(
-        &self,
-        io: Io,
-        ranges: &[CopyRange],
-        buf: BufRange,
-    ) -> impl Fn(u32) -> Option<IoStep> + use<> {
-        let volumes = self.bound().served.volumes.clone();
-        let mut to = io.offset;
-        let ranges = Box::from_iter(ranges.iter().map(|range| {
-            to += range.len;
-            (*range, to - range.len)
-        }));
-        move |at| {
-            let (range, to) = ranges[(at / STEPS_A_RANGE) as usize];
-            let buf = buf.slice(0, range.len as u32);
-            let is_read = at.is_multiple_of(STEPS_A_RANGE);
-            let (unit, volume, io) = match is_read {
-                true => {
-                    let offset = range.offset;
-                    let source = match faults::is(Fault::OneVolume) {
-                        true => io.namespace,
-                        false => range.namespace,
-                    };
-                    (range.namespace, source, store::Io::Read { offset, buf })
-                }
-                false => {
-                    let durable = io.fua;
-                    let write = store::Io::Write {
-                        offset: to,
-                        buf,
-                        durable,
-                    };
-                    (io.namespace, io.namespace, write)
-                }
-            };
-            let volume = volumes[volume as usize].clone();
-            Some(IoStep { unit, volume, io })
-        }
     }
 
     /// The first `len` bytes of a command's data, which are its ranges.
@@ -159,5 +116,101 @@ impl NvmeConnection {
         let bytes = &mut bytes[..len as usize];
         mem::copy_out(data.slice(0, len as u32), bytes);
         bytes
+    }
+}
+
+/// How far the source range is that is copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RangeStep {
+    /// It is to be taken by reference.
+    Share,
+    /// That has not been done: it is to be read whole.
+    Read,
+    /// And to be written as one I/O.
+    Write,
+}
+
+/// A Copy under way, one source range after the other.
+struct RangeCopy {
+    volumes: Arc<[Arc<dyn Volume>]>,
+    /// The command.
+    to: Io,
+    ranges: Vec<CopyRange>,
+    /// The range that is copied, and where it goes.
+    at: usize,
+    to_offset: u64,
+    step: RangeStep,
+    share: Option<Arc<Share>>,
+    buf: BufRange,
+}
+
+impl RangeCopy {
+    fn source(&self, range: &CopyRange) -> u32 {
+        match faults::is(Fault::OneVolume) {
+            true => self.to.namespace,
+            false => range.namespace,
+        }
+    }
+
+    /// The range is copied.
+    fn pass(&mut self) {
+        self.to_offset += self.ranges[self.at].len;
+        self.at += 1;
+        self.step = RangeStep::Share;
+    }
+}
+
+impl StepPlan<CommandAnswer> for RangeCopy {
+    fn next(&mut self) -> Option<IoStep> {
+        if self.share.take().is_some_and(|share| share.is_done()) {
+            self.pass();
+        }
+        let range = *self.ranges.get(self.at)?;
+        let volume = |namespace: u32| &self.volumes[namespace as usize];
+        let (source, goal) = (volume(self.source(&range)), volume(self.to.namespace));
+        let (offset, buf) = (range.offset, self.buf.slice(0, range.len as u32));
+        let (unit, volume, io) = match self.step {
+            RangeStep::Share => {
+                self.step = RangeStep::Read;
+                let to = (goal, self.to_offset);
+                let Some(share) = Share::new((source, offset), to, range.len, self.to.fua) else {
+                    return self.next();
+                };
+                let goal = goal.clone();
+                self.share = Some(share.clone());
+                (self.to.namespace, goal, StepIo::Share(share))
+            }
+            RangeStep::Read => {
+                self.step = RangeStep::Write;
+                let read = store::Io::Read { offset, buf };
+                (range.namespace, source.clone(), read.into())
+            }
+            RangeStep::Write => {
+                let write = store::Io::Write {
+                    offset: self.to_offset,
+                    buf,
+                    durable: self.to.fua,
+                };
+                let goal = goal.clone();
+                self.pass();
+                (self.to.namespace, goal, write.into())
+            }
+        };
+        Some(IoStep { unit, volume, io })
+    }
+
+    fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
+        let is_it = |namespace: u32| Arc::ptr_eq(&self.volumes[namespace as usize], volume);
+        let left = &self.ranges[self.at..];
+        !left.is_empty() && is_it(self.to.namespace)
+            || left.iter().any(|range| is_it(self.source(range)))
+    }
+
+    /// Dword 0 of the completion: the number of the source range that was not copied (NVM
+    /// Command Set 1.0, section 3.2.2).
+    fn failed_at(&self) -> u64 {
+        // A range that is being written is passed already.
+        let is_written = self.step == RangeStep::Share && self.share.is_none();
+        (self.at - usize::from(is_written)) as u64
     }
 }

@@ -43,6 +43,8 @@ pub struct Metrics {
     pub checksum_mismatches: Vec<(String, u64)>,
     /// How scrubs stand, by the names of volumes.
     pub scrubs: Vec<(String, ScrubStatus)>,
+    /// Bytes that volumes have taken from others by reference, by the names of those that can.
+    pub shared_bytes: Vec<(String, u64)>,
     /// How mirrors stand, by their names.
     pub mirrors: Vec<(String, MirrorStatus)>,
     /// The ways to volumes that other machines keep, by the name of the volume.
@@ -152,6 +154,7 @@ impl Running {
             tls: self.tls_metrics(),
             checksum_mismatches: self.checksum_mismatches(),
             scrubs: self.scrubs(),
+            shared_bytes: self.shared_bytes(),
             mirrors: self.mirrors(),
             paths: self.paths(),
             limits: engine.rate_limits.figures(),
@@ -165,6 +168,17 @@ impl Running {
             driver: self.backend(),
             is_drained: self.is_drained(),
         }
+    }
+
+    /// Bytes that volumes have taken by reference, of each that can, by its name.
+    fn shared_bytes(&self) -> Vec<(String, u64)> {
+        let mut volumes = self.volumes();
+        volumes.retain(|volume| volume.sharing().is_some());
+        let counts = volumes.iter().map(|volume| {
+            let name = volume.info().name.clone();
+            (name, volume.stats().shared_bytes)
+        });
+        counts.collect()
     }
 
     /// I/Os that found a block with another checksum, of each volume that has such, by its name.

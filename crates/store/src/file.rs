@@ -49,6 +49,7 @@ use crate::locks::{Caller, Claim, Locks};
 use crate::lost::Lost;
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::problem::{Problem, no_memory};
+use crate::share::{ShareTask, Sharing};
 use crate::snapshot::{SnapshotFolder, SnapshotMedium, Snapshots, expose};
 use crate::task::{FileStep, FileTask, TaskWait};
 use crate::{
@@ -93,6 +94,8 @@ pub(crate) struct File {
     resizing: Arc<Mutex<()>>,
     /// None of a device.
     snapshots: Option<Snapshots>,
+    /// None of what is not a regular file, or has its space for itself.
+    sharing: Option<Sharing>,
 }
 
 impl File {
@@ -110,6 +113,7 @@ impl File {
             preallocate: spec.preallocate,
             ..file
         };
+        let file = file.with_sharing();
         file.with_snapshots(Box::new(folder))
     }
 
@@ -143,7 +147,17 @@ impl File {
         for range in found.unreadable {
             file.base.kept().unreadable.add(range.offset, range.len);
         }
-        Ok(file)
+        Ok(file.with_sharing())
+    }
+
+    /// The same, where it can share blocks with others. What is shared needs space when it is
+    /// written: not what has all of its own.
+    fn with_sharing(self) -> File {
+        let sharing = match self.preallocate {
+            true => None,
+            false => Sharing::of(&self.file, &self.locks, &self.lost),
+        };
+        File { sharing, ..self }
     }
 
     /// On an open descriptor, of which nothing is asked but through [`FileIo`] and what its
@@ -200,6 +214,7 @@ impl File {
             preallocate: false,
             resizing: Arc::default(),
             snapshots: None,
+            sharing: None,
         })
     }
 
@@ -700,7 +715,10 @@ impl Volume for File {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        let mut task = task.into_file();
+        let mut task = match task.unpark::<ShareTask>() {
+            Ok(task) => return task.go_on(result.is_err(), files, token),
+            Err(task) => task.into_file(),
+        };
         if let Some(wait) = task.wait.take() {
             return self.go_on(task, wait, &result, files, token);
         }
@@ -770,6 +788,10 @@ impl Volume for File {
 
     fn snapshots(&self) -> Option<&Snapshots> {
         self.snapshots.as_ref()
+    }
+
+    fn sharing(&self) -> Option<&Sharing> {
+        self.sharing.as_ref()
     }
 
     fn forget_loss(&self) {

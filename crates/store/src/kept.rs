@@ -21,7 +21,8 @@ pub(crate) struct KeptMarks {
     saving: Mutex<()>,
 }
 
-/// How a save stands; the errno that ended it, 0, or [`PANICKED`].
+/// How a save, or other work beside the reactors, stands; the errno that ended it, 0, or
+/// [`PANICKED`].
 #[derive(Debug, Default)]
 pub(crate) struct Saving(AtomicI32);
 
@@ -83,29 +84,41 @@ impl KeptMarks {
     /// The same beside the reactors: volumes do not wait for each other. Rings
     /// `ticket` at the end.
     pub(crate) fn save_aside(self: &Arc<KeptMarks>, changed: Range, ticket: Ticket) -> Arc<Saving> {
-        let saving = Arc::new(Saving::default());
-        let (kept, result) = (Arc::clone(self), Arc::clone(&saving));
-        let job = move || {
-            let errno = match catch_unwind(AssertUnwindSafe(|| kept.save(changed))) {
-                Ok(Ok(())) => 0,
-                Ok(Err(errno)) => errno.raw_os_error(),
-                Err(_) => PANICKED,
-            };
-            result.0.store(errno, Ordering::Release);
-            ticket.ring();
-        };
-        match savers() {
-            Some(savers) => savers.add(Arc::as_ptr(self).addr(), Box::new(job)),
-            // Late is better than never.
-            None => job(),
-        }
-        saving
+        let kept = Arc::clone(self);
+        aside(Arc::as_ptr(self).addr(), move || kept.save(changed), ticket)
     }
+}
+
+/// Has a thread beside the reactors do what may block, after what came before of its
+/// subject. Rings `ticket` at the end.
+pub(crate) fn aside(
+    subject: usize,
+    work: impl FnOnce() -> Result<(), Errno> + Send + 'static,
+    ticket: Ticket,
+) -> Arc<Saving> {
+    let saving = Arc::new(Saving::default());
+    let result = Arc::clone(&saving);
+    let job = move || {
+        let errno = match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(())) => 0,
+            Ok(Err(errno)) => errno.raw_os_error(),
+            Err(_) => PANICKED,
+        };
+        result.0.store(errno, Ordering::Release);
+        ticket.ring();
+    };
+    match savers() {
+        Some(savers) => savers.add(subject, Box::new(job)),
+        // Late is better than never.
+        None => job(),
+    }
+    saving
 }
 
 type SaveJob = Box<dyn FnOnce() + Send>;
 
-/// The threads that write state files, by the address of what is saved; nothing if
+/// The threads that write state files and share blocks, by the address of what is saved or
+/// changed; nothing if
 /// the system gives none. The first is started where volumes are opened.
 pub(crate) fn savers() -> Option<&'static Arc<Blocking<usize, SaveJob>>> {
     static SAVERS: OnceLock<Option<Arc<Blocking<usize, SaveJob>>>> = OnceLock::new();

@@ -53,6 +53,7 @@ mod remote_place;
 pub mod reservation;
 mod resize;
 mod scrub;
+mod share;
 pub mod snapshot;
 mod spec;
 mod state;
@@ -82,6 +83,7 @@ pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use rustix::io::Errno;
 pub use scrub::{SCRUB_RATE_DEFAULT, Scrub, ScrubAction, ScrubState, ScrubStatus, scrubbed};
+pub use share::{SHARE_BYTES_MIN, Share, Sharing};
 pub use spec::{
     BLOCK_SIZES, Direct, Kind, Latency, Names, RESYNC_RATE_DEFAULT, SIZE_MAX_BYTES, Settings, Spec,
 };
@@ -372,6 +374,11 @@ pub trait Volume: Send + Sync {
 
     /// What its snapshots need; `None` where its kind has none. [`snapshot`] makes them.
     fn snapshots(&self) -> Option<&Snapshots> {
+        None
+    }
+
+    /// What it needs to share blocks with another volume; `None` where its kind cannot.
+    fn sharing(&self) -> Option<&Sharing> {
         None
     }
 

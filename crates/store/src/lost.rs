@@ -34,6 +34,14 @@ impl Lost {
         self.errno.load(Ordering::Acquire) != 0
     }
 
+    /// The first loss, as an error.
+    pub(crate) fn errno(&self) -> Result<(), Errno> {
+        match self.errno.load(Ordering::Acquire) {
+            0 => Ok(()),
+            lost => Err(Errno::from_raw_os_error(lost)),
+        }
+    }
+
     /// Refuses what must be durable once a sync has failed.
     pub(crate) fn check(&self, io: &Io) -> Result<(), Error> {
         match (self.errno.load(Ordering::Acquire), io) {

@@ -18,6 +18,9 @@ pub struct Stats {
     pub writes: u64,
     /// Bytes of those.
     pub write_bytes: u64,
+    /// Of those, bytes that were not written but are shared with another volume, or with another
+    /// range: a copy by reference.
+    pub shared_bytes: u64,
     /// Flushes that succeeded.
     pub flushes: u64,
     /// Ranges made zero.
@@ -95,7 +98,8 @@ const COMPARE_BYTES: usize = 8;
 const VERIFY: usize = 9;
 const VERIFY_BYTES: usize = 10;
 const MARK: usize = 11;
-const ERRORS: usize = 12;
+const SHARED_BYTES: usize = 12;
+const ERRORS: usize = 13;
 const CELLS: usize = ERRORS + 11;
 
 /// The counters of one thread.
@@ -208,8 +212,16 @@ impl Counters {
         }
     }
 
+    /// Counts a write of which a part was not written but is shared.
+    pub(crate) fn count_share(&self, len: u64, shared: u64) {
+        let here = self.cells.here();
+        here.one(WRITE);
+        here.more(WRITE_BYTES, len);
+        here.more(SHARED_BYTES, shared);
+    }
+
     #[cold]
-    fn count_error(&self, error: &Error) {
+    pub(crate) fn count_error(&self, error: &Error) {
         let kind = match error {
             Error::OutOfRange => 0,
             Error::ReadOnly => 1,
@@ -240,6 +252,7 @@ impl Counters {
             read_bytes: sums[READ_BYTES],
             writes: sums[WRITE],
             write_bytes: sums[WRITE_BYTES],
+            shared_bytes: sums[SHARED_BYTES],
             flushes: sums[FLUSH],
             zeroes: sums[ZERO],
             deallocates: sums[DEALLOCATE],

@@ -1,6 +1,6 @@
 //! Copy: every descriptor format, across namespaces, and every refusal.
 
-use needs::each_driver;
+use needs::{each_driver, needs};
 use reactor::Choice;
 use server::{Config, Limits, NamespaceSpec};
 use store::Error;
@@ -189,4 +189,46 @@ fn a_write_that_fails_fails_its_range(backend: Choice) {
     assert_eq!(ended.status, Status::CAPACITY_EXCEEDED.dnr());
     assert_eq!(ended.result, 0);
     stop(running);
+}
+
+/// What is shared is not read: head and tail of a range are copied with it, in one step.
+#[needs(loop_device, mount, program("mkfs.xfs"))]
+#[test]
+fn copy_between_files_of_one_file_system_shares_their_blocks() {
+    for backend in [Choice::Uring, Choice::Epoll] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mounted = testkit::Mounted::made_by("mkfs.xfs", folder.path());
+        let mut config = served(backend, mounted.path());
+        config.volumes[0] = store::Spec {
+            kind: store::Kind::file(mounted.path().join("other")),
+            block_bytes: 512,
+            ..ram("ram", COUNT)
+        };
+        config.volumes[1].block_bytes = 512;
+        let running = server::start(config).expect("starts");
+        let mut initiator = Initiator::connect(running.addresses()[0], backend);
+        enable_formats(&mut initiator);
+        let mut io = initiator.queue(1);
+        let data = pattern(3, 512 << 10);
+        assert_eq!(io.write(A, 3, &data, 512), Status::SUCCESS);
+        let ranges = [(A, 5, 256), (A, 300, 8), (A, 5 + 256, 500)];
+        let ended = run(&mut io, copy(B, 13, 2, &ranges));
+        assert_eq!((ended.status, ended.result), (Status::SUCCESS, 0));
+        let expected = [
+            &data[2 * 512..258 * 512],
+            &data[297 * 512..305 * 512],
+            &data[258 * 512..758 * 512],
+        ]
+        .concat();
+        assert!(io.read(B, 13, 764 * 512, 512) == expected);
+        let shared = |running: &server::Running, name| {
+            let volume = running.volumes().into_iter();
+            let mut volume = volume.filter(|volume| volume.info().name == name);
+            volume.next().expect("served").stats().shared_bytes
+        };
+        // Of the first and the third range, all whole blocks of 4 KiB.
+        assert_eq!(shared(&running, "file"), (31 + 62) * 4096);
+        assert_eq!(shared(&running, "ram"), 0);
+        stop(running);
+    }
 }

@@ -2,12 +2,13 @@
 
 use iscsi::initiator::Chap;
 use iscsi::{Auth, Credentials};
+use needs::needs;
 use server::{Change, Running};
 use wire::scsi::opcode::persistent_reserve_out as reserve_out;
 use wire::scsi::opcode::receive_copy_results as results;
 use wire::scsi::{asc, cdb, key, opcode};
 
-use super::{ALICE, BOB, DISKS, Fail, MORE, Nexus, serve, small};
+use super::{ALICE, BOB, DISKS, Fail, MORE, Nexus, serve, serve_volumes, small};
 use crate::common::{BLOCK, ram, stop};
 
 /// Bytes of a block of the small volumes.
@@ -320,5 +321,45 @@ fn copy_by_an_initiator_name_without_the_chap_secret_is_refused() {
     // An initiator that has proved a secret reaches targets without one, too.
     copy(&mut owner, 0, &cscds, &[segment((0, 5), (1, 6), 1)]).unwrap();
     assert_eq!(other.read(BLOCK, 6, 1).unwrap(), [9; BLOCK]);
+    stop(running);
+}
+
+#[needs(loop_device, mount, program("mkfs.xfs"))]
+#[test]
+fn copy_within_a_file_shares_its_blocks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mounted = testkit::Mounted::made_by("mkfs.xfs", folder.path());
+    let file = store::Spec {
+        kind: store::Kind::file(mounted.path().join("disk")),
+        size_bytes: 16 << 20,
+        ..small("file")
+    };
+    let volume = store::open(&file).expect("opened");
+    let running = serve_volumes(vec![volume.clone()]);
+    let (mut large, mut little, cscds) = pair(&running);
+    let data = noise(2 << 20);
+    little.write(SMALL, 16, &data).unwrap();
+    let blocks = (data.len() / SMALL) as u16;
+    copy(
+        &mut little,
+        1,
+        &cscds,
+        &[segment((1, 16), (1, 16 + 4096), blocks)],
+    )
+    .unwrap();
+    assert!(little.read(SMALL, 16 + 4096, blocks.into()).unwrap() == data);
+    assert_eq!(volume.stats().shared_bytes, 2 << 20);
+    let held = received(&mut little, results::COPY_STATUS, 1).unwrap();
+    assert_eq!(held[4], 0x01, "it is over: {held:?}");
+    // Ranges that overlap, blocks that lie otherwise, and what lies in memory, are copied.
+    let segments = [
+        segment((1, 16), (1, 24), blocks),
+        segment((1, 24), (1, 16 + 4097), blocks),
+        segment((1, 16), (0, 0), blocks),
+    ];
+    copy(&mut little, 2, &cscds, &segments).unwrap();
+    assert!(little.read(SMALL, 16 + 4097, blocks.into()).unwrap() == data);
+    assert!(large.read(BLOCK, 1, u32::from(blocks / 8) - 1).unwrap() == data[..data.len() - BLOCK]);
+    assert_eq!(volume.stats().shared_bytes, 2 << 20);
     stop(running);
 }
