@@ -516,18 +516,9 @@ impl Log {
     }
 
     /// Begins a new generation, so that a leg which comes back from a backup of before is known.
-    /// The log has it before any leg: a crash between the two leaves none that seems to be ahead.
     /// Blocks.
     pub(super) fn renew(&self) -> io::Result<()> {
-        if let Some(LogMedium { medium, .. }) = &self.medium {
-            let _one = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut state = self.state();
-            state.record.generation += 1;
-            let (bytes, generation) = (state.record.bytes(), state.record.generation);
-            drop(state);
-            medium.save(&bytes)?;
-            self.state().saved_generation = generation;
-        }
+        self.state().record.generation += 1;
         self.keep()
     }
 
@@ -599,27 +590,34 @@ impl Log {
         made: impl FnOnce(&MirrorRecord) -> Result<(MirrorRecord, Arc<Legs>), E>,
     ) -> Result<(), E> {
         let _one = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        let (change, (mut record, legs), is_told) = {
+        let (change, (mut record, legs), is_new) = {
             let mut state = self.state();
             let dirty = state.record.dirty.clone();
             state.sure.keep(&dirty);
             let (record, legs) = made(&state.record)?;
-            // Legs are ahead of the medium by one generation at most, also where it has failed.
-            let is_told = record.generation <= state.saved_generation + 1;
-            (state.wanted, (record, legs), is_told)
+            let is_new = record.generation != state.saved_generation;
+            (state.wanted, (record, legs), is_new)
         };
         let Some(LogMedium { medium, .. }) = &self.medium else {
             return Ok(());
         };
-        let first = match is_told {
-            true => Ok(()),
-            false => medium.save(&record.bytes()),
+        // The log has a generation before any leg: none is ahead of it after a crash, and one that
+        // was not told yet is not taken for one that comes back from a backup.
+        let first = match is_new {
+            true => medium.save(&record.bytes()),
+            false => Ok(()),
         };
+        let is_first = first.is_ok();
         let saved = first.and_then(|()| {
             tell_legs(&mut record, &legs);
             medium.save(&record.bytes())
         });
         let mut state = self.state();
+        if is_first {
+            state.saved_generation = record.generation;
+            // What was not saved a second time may still be known to legs.
+            state.record.generation = state.record.generation.max(record.generation);
+        }
         for told in &record.legs {
             let mut legs = state.record.legs.iter_mut();
             if let Some(leg) = legs.find(|leg| leg.volume == told.volume) {
@@ -629,7 +627,6 @@ impl Log {
         match &saved {
             Ok(()) => {
                 state.saved = state.saved.max(change);
-                state.saved_generation = record.generation;
                 state.sure = match state.sure.count() == record.dirty.count() {
                     true => record.dirty,
                     false => Regions::none(state.sure.count()),

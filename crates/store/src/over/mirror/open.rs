@@ -260,8 +260,8 @@ fn taken_up(
     let own = below.iter().map(|leg| generation_of(old.mirror, &**leg));
     let own: Vec<Option<u64>> = own.collect();
     let newest = own.iter().flatten().max().copied().unwrap_or(0);
-    // It was written after its legs, so that they may be ahead by one.
-    if newest > old.generation + 1 {
+    // It was written before its legs.
+    if newest > old.generation {
         return Err(Problem::MirrorLog {
             path: path.to_owned(),
             why: "is older than what its legs say",
@@ -269,7 +269,7 @@ fn taken_up(
     }
     let legs = below.iter().zip(&own);
     let legs: Vec<(bool, LegRecord)> = legs
-        .map(|(volume, own)| taken_leg(old, newest, volume, *own))
+        .map(|(volume, own)| taken_leg(old, volume, *own))
         .collect();
     let is_known = legs.iter().any(|(is_known, _)| *is_known);
     record.legs = legs.into_iter().map(|(_, leg)| leg).collect();
@@ -288,8 +288,8 @@ fn taken_up(
     let members = |legs: &[LegRecord]| -> Vec<(Uuid, bool)> {
         legs.iter().map(|leg| (leg.volume, leg.is_out)).collect()
     };
-    if members(&record.legs) != members(&old.legs) || newest > old.generation {
-        record.generation = old.generation.max(newest) + 1;
+    if members(&record.legs) != members(&old.legs) {
+        record.generation = old.generation + 1;
     }
     for leg in 0..record.legs.len() {
         if record.legs[leg].is_out {
@@ -308,12 +308,7 @@ fn taken_up(
 }
 
 /// A leg as it is from now on, and whether the record knows what it holds.
-fn taken_leg(
-    old: &MirrorRecord,
-    newest: u64,
-    volume: &Arc<dyn Volume>,
-    own: Option<u64>,
-) -> (bool, LegRecord) {
+fn taken_leg(old: &MirrorRecord, volume: &Arc<dyn Volume>, own: Option<u64>) -> (bool, LegRecord) {
     let uuid = volume.info().uuid;
     let mut known = old.legs.iter();
     let known = known.find(|leg| leg.volume == uuid);
@@ -329,10 +324,7 @@ fn taken_leg(
             },
         );
     }
-    let least = match newest > old.generation {
-        true => newest,
-        false => known.map_or(0, |leg| leg.generation),
-    };
+    let least = known.map_or(0, |leg| leg.generation);
     let is_older = is_older(&**volume, old.mirror, least);
     let has_known = known.filter(|_| !is_older && volume.base().outlasts_process);
     if known.is_some() && has_known.is_none() {
