@@ -28,7 +28,7 @@ use tracing::error;
 use crate::base::compare;
 use crate::locks::{Caller, Claim, Locks};
 use crate::problem::Problem;
-use crate::scrub::SCRUB_RATE_DEFAULT;
+use crate::spec::SCRUB_RATE_DEFAULT;
 use crate::{Base, Error, Extent, Io, Progress, Range, ResizeError, Scrub, Spec, Task, Volume};
 
 use file::HEADER_BYTES;

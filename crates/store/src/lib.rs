@@ -73,7 +73,7 @@ pub use open::{
     DELAY_KEYS, Examined, KINDS, KindRow, checksummed, encrypted, examine, examine_over, open,
     open_over, over_file, over_legs, over_volumes,
 };
-pub use over::mirror::{LegStatus, Mirror, MirrorStatus, ReplaceError};
+pub use over::mirror::{LegStatus, Mirror, MirrorStatus, ReplaceError, scrubbed};
 pub use problem::{OpenError, Problem, remedy};
 pub use regular::expect_own_file;
 pub use remote::over_blocks;
@@ -82,10 +82,11 @@ pub use remote_place::{PathStatus, RemoteAt, RemoteBlocks, RemoteInfo, RemotePla
 pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use rustix::io::Errno;
-pub use scrub::{SCRUB_RATE_DEFAULT, Scrub, ScrubAction, ScrubState, ScrubStatus, scrubbed};
+pub use scrub::{Scrub, ScrubAction, ScrubState, ScrubStatus};
 pub use share::{SHARE_BYTES_MIN, Share, Sharing};
 pub use spec::{
-    BLOCK_SIZES, Direct, Kind, Latency, Names, RESYNC_RATE_DEFAULT, SIZE_MAX_BYTES, Settings, Spec,
+    BLOCK_SIZES, Direct, Kind, Latency, Names, RESYNC_RATE_DEFAULT, SCRUB_RATE_DEFAULT,
+    SIZE_MAX_BYTES, Settings, Spec,
 };
 pub use state::{Medium, State, StateError, files as state_files, uuid_by_state};
 pub use stats::{ErrorStats, Stats};

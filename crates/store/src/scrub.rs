@@ -7,17 +7,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
 use mem::Region;
 use reactor::Nanos;
 use tracing::{info, warn};
 
+use crate::Range;
 use crate::pace::pause_after;
-use crate::{Mirror, Range, Volume};
-
-/// Bytes that are read in a second at most, where nothing else is configured.
-pub const SCRUB_RATE_DEFAULT: u64 = 100 << 20;
 
 /// Bytes that are read at a time at most.
 const CHUNK_BYTES: u64 = 128 << 10;
@@ -151,14 +148,6 @@ pub(crate) enum ScrubWork {
     Pause(Nanos),
     /// Saves this beside the checksums.
     Save([u8; SAVED_BYTES]),
-}
-
-/// The volumes whose scrub is one of this volume: itself where it has checksums, and the legs of a
-/// mirror that have.
-pub fn scrubbed(volume: &Arc<dyn Volume>) -> Vec<Arc<dyn Volume>> {
-    let legs = volume.as_mirror().map_or_else(Vec::new, Mirror::volumes);
-    let all = std::iter::once(volume.clone()).chain(legs);
-    all.filter(|volume| volume.scrub().is_some()).collect()
 }
 
 impl Scrub {

@@ -8,12 +8,14 @@ use uuid::Uuid;
 
 use crate::encryption_settings::EncryptionSettings;
 use crate::remote_place::RemoteAt;
-use crate::scrub::SCRUB_RATE_DEFAULT;
 use crate::{Info, identity};
 
 /// Bytes that are copied to a leg of a mirror in a second at most, where nothing else is
 /// configured.
 pub const RESYNC_RATE_DEFAULT: u64 = 200 << 20;
+
+/// Bytes that a scrub reads in a second at most, where nothing else is configured.
+pub const SCRUB_RATE_DEFAULT: u64 = 100 << 20;
 
 /// Bytes that a logical block may have.
 pub const BLOCK_SIZES: [u32; 2] = [512, 4096];

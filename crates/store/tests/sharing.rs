@@ -194,7 +194,7 @@ fn volumes_on_two_file_systems_do_not_share() {
 
 #[needs(loop_device, mount, program("mkfs.xfs"))]
 #[test]
-fn what_may_not_be_copied_is_not_shared() {
+fn range_that_may_not_be_copied_is_not_shared() {
     let mut volumes = Volumes::on("mkfs.xfs", Choice::Epoll);
     volumes.write(0, 0, &[1; 256 << 10]);
     let mark = |offset, len| Io::MarkUnreadable { offset, len };

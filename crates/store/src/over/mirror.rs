@@ -32,7 +32,7 @@ use task::{LegIo, MirrorStep};
 
 pub(crate) use open::{examine, open, open_with};
 pub use replace::ReplaceError;
-pub use status::{LegStatus, MirrorStatus};
+pub use status::{LegStatus, MirrorStatus, scrubbed};
 pub(crate) use task::MirrorTask;
 
 mod absent;

@@ -50,6 +50,14 @@ impl LegStatus {
     }
 }
 
+/// The volumes whose scrub is one of this volume: itself where it has checksums, and the legs of a
+/// mirror that have.
+pub fn scrubbed(volume: &Arc<dyn Volume>) -> Vec<Arc<dyn Volume>> {
+    let legs = volume.as_mirror().map_or_else(Vec::new, Mirror::volumes);
+    let all = std::iter::once(volume.clone()).chain(legs);
+    all.filter(|volume| volume.scrub().is_some()).collect()
+}
+
 impl Mirror {
     /// How it stands now.
     pub fn status(&self) -> MirrorStatus {

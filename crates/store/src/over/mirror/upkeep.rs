@@ -696,9 +696,7 @@ impl Mirror {
                 copying.chunk = SCRATCH_BYTES;
                 (copying.step, copying.paused) = (CopyStep::Pause, 0);
                 self.resynced_bytes.fetch_add(len, Ordering::Relaxed);
-                if copying.is_found
-                    && let Some(scrub) = task.legs.volume(leg).scrub()
-                {
+                if let Some(scrub) = task.legs.volume(leg).scrub().filter(|_| copying.is_found) {
                     scrub.repaired(Range { offset, len });
                 }
                 self.release(task);
