@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mem::Buf;
 use reactor::{FileIo, Token};
-use store::{Io, Progress, Share, Volume};
+use store::{Io, Progress, ReferenceCopy, Volume};
 
 /// One I/O of several.
 pub struct IoStep {
@@ -22,7 +22,7 @@ pub enum StepIo {
     /// An I/O.
     Plain(Io),
     /// To take blocks of another by reference.
-    Share(Arc<Share>),
+    ReferenceCopy(Arc<ReferenceCopy>),
 }
 
 impl From<Io> for StepIo {
@@ -37,7 +37,7 @@ impl StepIo {
         match self {
             StepIo::Plain(Io::Flush) => None,
             StepIo::Plain(io) => Some(io.extent()),
-            StepIo::Share(share) => Some(share.extent()),
+            StepIo::ReferenceCopy(share) => Some(share.extent()),
         }
     }
 
@@ -49,7 +49,7 @@ impl StepIo {
     ) -> Progress {
         match self {
             StepIo::Plain(io) => volume.start(*io, files, token),
-            StepIo::Share(share) => share.start(files, token),
+            StepIo::ReferenceCopy(share) => share.start(files, token),
         }
     }
 }

@@ -17,7 +17,7 @@ use scsi::copy::{Bytes, CopyEnd, Cscd, LIST_BYTES_MAX, List, Segment, aborted};
 use scsi::reservation::initiator_port;
 use scsi::{Sense, SenseBytes, asc};
 use store::reservation::{Grant, Registrant, ScsiNexus};
-use store::{Error, Share, Volume};
+use store::{Error, ReferenceCopy, Volume};
 
 use super::served::ServedTarget;
 use super::{CommandAnswer, IscsiConnection};
@@ -331,7 +331,7 @@ struct Copy {
     /// The piece that was read and is to be written.
     read: Option<u32>,
     /// The whole of the next one, to be taken by reference.
-    share: Option<Arc<Share>>,
+    share: Option<Arc<ReferenceCopy>>,
     /// That cannot be done of it.
     is_unshared: bool,
     /// Why it does not go on behind the last of them.
@@ -410,12 +410,12 @@ impl Copy {
         let (from, to) = (&segment.source, &segment.destination);
         let durable = to.unit.writes_through();
         let (from, to) = ((&from.volume, source), (&to.volume, destination));
-        let share = Share::new(from, to, len, durable)?;
+        let share = ReferenceCopy::new(from, to, len, durable)?;
         self.share = Some(share.clone());
         Some(IoStep {
             unit: self.place,
             volume: to.0.clone(),
-            io: StepIo::Share(share),
+            io: StepIo::ReferenceCopy(share),
         })
     }
 }

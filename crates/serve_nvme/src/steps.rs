@@ -11,7 +11,7 @@ use machine::Tag;
 use mem::BufRange;
 use nvmf::command::{COPY_DESCRIPTOR_BYTES_MAX, CopyRange, Io, copy_ranges, deallocate_ranges};
 use reactor::Driver;
-use store::{Share, Volume};
+use store::{ReferenceCopy, Volume};
 use wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
 
 use super::{Bound, CommandAnswer, NvmeConnection, ServedSubsystem};
@@ -140,7 +140,7 @@ struct RangeCopy {
     at: usize,
     to_offset: u64,
     step: RangeStep,
-    share: Option<Arc<Share>>,
+    share: Option<Arc<ReferenceCopy>>,
     buf: BufRange,
 }
 
@@ -173,12 +173,13 @@ impl StepPlan<CommandAnswer> for RangeCopy {
             RangeStep::Share => {
                 self.step = RangeStep::Read;
                 let to = (goal, self.to_offset);
-                let Some(share) = Share::new((source, offset), to, range.len, self.to.fua) else {
+                let Some(share) = ReferenceCopy::new((source, offset), to, range.len, self.to.fua)
+                else {
                     return self.next();
                 };
                 let goal = goal.clone();
                 self.share = Some(share.clone());
-                (self.to.namespace, goal, StepIo::Share(share))
+                (self.to.namespace, goal, StepIo::ReferenceCopy(share))
             }
             RangeStep::Read => {
                 self.step = RangeStep::Write;

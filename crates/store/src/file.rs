@@ -49,7 +49,7 @@ use crate::locks::{Caller, Claim, Locks};
 use crate::lost::Lost;
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::problem::{Problem, no_memory};
-use crate::share::{ShareTask, Sharing};
+use crate::reference_copy::{ReferenceCopyTask, Sharing};
 use crate::snapshot::{SnapshotFolder, SnapshotMedium, Snapshots, expose};
 use crate::task::{FileStep, FileTask, TaskWait};
 use crate::{
@@ -715,7 +715,7 @@ impl Volume for File {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        let mut task = match task.unpark::<ShareTask>() {
+        let mut task = match task.unpark::<ReferenceCopyTask>() {
             Ok(task) => return task.go_on(result.is_err(), files, token),
             Err(task) => task.into_file(),
         };

@@ -118,8 +118,7 @@ pub(crate) fn aside(
 type SaveJob = Box<dyn FnOnce() + Send>;
 
 /// The threads that write state files and share blocks, by the address of what is saved or
-/// changed; nothing if
-/// the system gives none. The first is started where volumes are opened.
+/// changed; nothing if the system gives none. The first is started where volumes are opened.
 pub(crate) fn savers() -> Option<&'static Arc<Blocking<usize, SaveJob>>> {
     static SAVERS: OnceLock<Option<Arc<Blocking<usize, SaveJob>>>> = OnceLock::new();
     let start = || {

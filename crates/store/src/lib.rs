@@ -46,6 +46,7 @@ mod pace;
 mod parts;
 mod problem;
 mod ram;
+mod reference_copy;
 mod regular;
 mod remote;
 mod remote_call;
@@ -53,7 +54,6 @@ mod remote_place;
 pub mod reservation;
 mod resize;
 mod scrub;
-mod share;
 pub mod snapshot;
 mod spec;
 mod state;
@@ -75,6 +75,7 @@ pub use open::{
 };
 pub use over::mirror::{LegStatus, Mirror, MirrorStatus, ReplaceError, scrubbed};
 pub use problem::{OpenError, Problem, remedy};
+pub use reference_copy::{ReferenceCopy, SHARE_BYTES_MIN, Sharing};
 pub use regular::expect_own_file;
 pub use remote::over_blocks;
 pub use remote_call::RemoteCall;
@@ -83,7 +84,6 @@ pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use rustix::io::Errno;
 pub use scrub::{Scrub, ScrubAction, ScrubState, ScrubStatus};
-pub use share::{SHARE_BYTES_MIN, Share, Sharing};
 pub use spec::{
     BLOCK_SIZES, Direct, Kind, Latency, Names, RESYNC_RATE_DEFAULT, SCRUB_RATE_DEFAULT,
     SIZE_MAX_BYTES, Settings, Spec,

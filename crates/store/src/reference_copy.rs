@@ -73,7 +73,7 @@ impl Sharing {
 }
 
 /// A range that a volume is to take from another by reference.
-pub struct Share {
+pub struct ReferenceCopy {
     from: (Arc<dyn Volume>, u64),
     to: (Arc<dyn Volume>, u64),
     len: u64,
@@ -82,7 +82,7 @@ pub struct Share {
     is_done: AtomicBool,
 }
 
-impl Share {
+impl ReferenceCopy {
     /// `len` bytes from an offset of a volume to one of another, or of the same; `None` where
     /// that is known to be impossible, or of no use.
     pub fn new(
@@ -90,7 +90,7 @@ impl Share {
         to: (&Arc<dyn Volume>, u64),
         len: u64,
         durable: bool,
-    ) -> Option<Arc<Share>> {
+    ) -> Option<Arc<ReferenceCopy>> {
         let (source, goal) = (from.0.sharing()?, to.0.sharing()?);
         let block = source.block_bytes.max(goal.block_bytes);
         let overlaps = Arc::ptr_eq(from.0, to.0) && from.1.abs_diff(to.1) < len;
@@ -99,7 +99,7 @@ impl Share {
             && !overlaps
             && !goal.refuses(from.0.info().uuid);
         is_fit.then(|| {
-            Arc::new(Share {
+            Arc::new(ReferenceCopy {
                 from: (Arc::clone(from.0), from.1),
                 to: (Arc::clone(to.0), to.1),
                 len,
@@ -121,8 +121,8 @@ impl Share {
     }
 
     /// Begins it. It goes on by [`Volume::resume`] of the destination.
-    pub fn start(self: &Arc<Share>, files: &mut dyn FileIo, token: Token) -> Progress {
-        let task = ShareTask {
+    pub fn start(self: &Arc<ReferenceCopy>, files: &mut dyn FileIo, token: Token) -> Progress {
+        let task = ReferenceCopyTask {
             claims: self.claims(),
             share: Arc::clone(self),
             held: Vec::new(),
@@ -250,30 +250,30 @@ fn write_all(file: &DiskFile, bytes: &[u8], at: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A [`Share`] that is under way.
-pub(crate) struct ShareTask {
-    share: Arc<Share>,
+/// A [`ReferenceCopy`] that is under way.
+pub(crate) struct ReferenceCopyTask {
+    share: Arc<ReferenceCopy>,
     /// What is still to be locked, the last one first.
     claims: Vec<(Arc<Locks>, Claim)>,
     held: Vec<(Arc<Locks>, Claim)>,
-    wait: Option<ShareWait>,
+    wait: Option<ReferenceCopyWait>,
     is_canceled: bool,
 }
 
-enum ShareWait {
+enum ReferenceCopyWait {
     /// For a range, of the last of the claims.
     Range(Box<StripePlace>),
     /// For the thread that does it.
     Work(Arc<Saving>),
 }
 
-impl std::fmt::Debug for ShareTask {
+impl std::fmt::Debug for ReferenceCopyTask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ShareTask({:?})", self.share.extent())
+        write!(f, "ReferenceCopyTask({:?})", self.share.extent())
     }
 }
 
-impl Drop for ShareTask {
+impl Drop for ReferenceCopyTask {
     fn drop(&mut self) {
         for (locks, claim) in self.held.drain(..) {
             locks.release(&claim);
@@ -281,9 +281,9 @@ impl Drop for ShareTask {
     }
 }
 
-impl Parked for ShareTask {
+impl Parked for ReferenceCopyTask {
     fn is_waiting(&self) -> bool {
-        matches!(self.wait, Some(ShareWait::Range(_)))
+        matches!(self.wait, Some(ReferenceCopyWait::Range(_)))
     }
 
     fn cancel(&mut self, _: &mut dyn FileIo, _: Token) {
@@ -291,11 +291,11 @@ impl Parked for ShareTask {
     }
 }
 
-impl ShareTask {
+impl ReferenceCopyTask {
     fn take_locks(mut self, files: &mut dyn FileIo, token: Token) -> Progress {
         while let Some((locks, claim)) = self.claims.last().cloned() {
             if let Err(place) = locks.acquire(claim, || Caller::Ticket(files.ticket(token))) {
-                self.wait = Some(ShareWait::Range(place));
+                self.wait = Some(ReferenceCopyWait::Range(place));
                 return Progress::Pending(Task::parked(self));
             }
             self.held.extend(self.claims.pop());
@@ -304,7 +304,7 @@ impl ShareTask {
         // One at a time of a destination: the kernel locks its file for it.
         let subject = Arc::as_ptr(&sharing(&share.to.0).locks).addr();
         let work = aside(subject, move || share.work(), files.ticket(token));
-        self.wait = Some(ShareWait::Work(work));
+        self.wait = Some(ReferenceCopyWait::Work(work));
         Progress::Pending(Task::parked(self))
     }
 
@@ -316,14 +316,14 @@ impl ShareTask {
         token: Token,
     ) -> Progress {
         let place = match self.wait.take().expect("it waits for something") {
-            ShareWait::Work(work) => {
+            ReferenceCopyWait::Work(work) => {
                 return self.finish(work.result().map_err(|errno| match errno {
                     Errno::NOSPC | Errno::DQUOT => Error::OutOfSpace(errno),
                     Errno::ROFS => Error::ReadOnly,
                     _ => Error::WriteFailed(errno),
                 }));
             }
-            ShareWait::Range(place) => place,
+            ReferenceCopyWait::Range(place) => place,
         };
         if self.is_canceled || is_failed {
             drop(place);
@@ -335,7 +335,7 @@ impl ShareTask {
                 self.take_locks(files, token)
             }
             Err(place) => {
-                self.wait = Some(ShareWait::Range(place));
+                self.wait = Some(ReferenceCopyWait::Range(place));
                 Progress::Pending(Task::parked(self))
             }
         }
