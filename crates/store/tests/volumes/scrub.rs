@@ -222,10 +222,32 @@ fn scrub_that_is_canceled_in_its_middle_goes_on_later() {
     desk.tasks[reading] = Some(task);
     desk.finish();
     assert_eq!(status(&*volume).position_bytes, 0);
+    let behind = desk.start(write_io(0, 1, 4096));
+    desk.finish();
+    assert!(desk.tasks[behind].is_none(), "nothing of it is locked");
     let mut files = Fake::default();
     settle(&*volume, &mut files, 10 * S);
     let done = status(&*volume);
     assert_eq!((done.state, done.bad_blocks), (ScrubState::Done, 0));
+}
+
+#[test]
+fn scrub_that_begins_anew_while_it_reads_counts_nothing_of_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume_in(folder.path());
+    let mut files = Fake::default();
+    scrub(&*volume).act(ScrubAction::Start);
+    while status(&*volume).position_bytes == 0 {
+        upkeep(&*volume, &mut files, S);
+    }
+    let mut desk = Desk::new(&*volume);
+    desk.upkeep(S).expect("a pause");
+    desk.calls();
+    desk.upkeep(S).expect("the next chunk");
+    scrub(&*volume).act(ScrubAction::Stop);
+    scrub(&*volume).act(ScrubAction::Start);
+    desk.finish();
+    assert_eq!(status(&*volume).position_bytes, 0);
 }
 
 #[test]
