@@ -518,51 +518,97 @@ impl Medium for Watched {
     }
 }
 
-/// The states of legs are written one after the other, and the log before or after them.
+/// A mirror, and what was on the disk beside the bytes of its legs since it was asked last.
+struct WatchedMirror {
+    volume: Arc<dyn Volume>,
+    states: [PathBuf; 2],
+    moments: Arc<Mutex<Vec<Moment>>>,
+}
+
+impl WatchedMirror {
+    fn open(room: &Room) -> WatchedMirror {
+        let states = [0, 1].map(|leg| PathBuf::from(format!("{}.weft", room.path(leg).display())));
+        let moments = Arc::new(Mutex::new(Vec::new()));
+        let spec = Spec::new("mirror", Kind::mirror(&["leg0", "leg1"]), 0, 512);
+        let watched = Watched {
+            log: room.log.clone(),
+            states: states.clone(),
+            moments: moments.clone(),
+        };
+        let below = vec![room.leg(0), room.leg(1)];
+        let volume = over_legs(&spec, below, State::volatile(), Box::new(watched)).unwrap();
+        WatchedMirror {
+            volume,
+            states,
+            moments,
+        }
+    }
+
+    fn watch(&self, room: &Room) {
+        *self.moments.lock().unwrap() = vec![Moment::of(&room.log, &self.states)];
+    }
+
+    /// Opens it as each crash since [`WatchedMirror::watch`] would have left it. The states of
+    /// legs are written one after the other, behind the log that is there then.
+    fn after_each_crash(self, room: &Room, mut look: impl FnMut(&dyn Volume)) {
+        let mut moments = self.moments.lock().unwrap().clone();
+        moments.push(Moment::of(&room.log, &self.states));
+        drop(self.volume);
+        for pair in moments.windows(2) {
+            let [old, new] = pair else {
+                unreachable!("pairs")
+            };
+            for (first, second) in [(old, old), (new, old), (old, new), (new, new)] {
+                let moment = Moment {
+                    log: new.log.clone(),
+                    states: [first.states[0].clone(), second.states[1].clone()],
+                };
+                moment.put_back(&room.log, &self.states);
+                look(&*room.open());
+            }
+        }
+    }
+}
+
 #[test]
 fn mirror_holds_its_data_wherever_a_crash_ends_the_return_of_a_leg() {
     let room = Room::new(2);
     let mut files = Fake::default();
     drop(room.open());
-    let states = [0, 1].map(|leg| PathBuf::from(format!("{}.weft", room.path(leg).display())));
-    let moments = Arc::new(Mutex::new(Vec::new()));
-    let spec = Spec::new("mirror", Kind::mirror(&["leg0", "leg1"]), 0, 512);
-    let watched = Watched {
-        log: room.log.clone(),
-        states: states.clone(),
-        moments: moments.clone(),
-    };
-    let below = vec![room.leg(0), room.leg(1)];
-    let volume = over_legs(&spec, below, State::volatile(), Box::new(watched)).unwrap();
+    let mirror = WatchedMirror::open(&room);
     files.faults.extend([Fault::Errno(libc::EIO), Fault::None]);
-    write(&*volume, &mut files, 0, &[1; 4096], true).unwrap();
-    assert_eq!(words(&*volume), ["out", "in-sync"]);
-    *moments.lock().unwrap() = vec![Moment::of(&room.log, &states)];
-    assert!(upkeep(&*volume, &mut files, 10 * S));
-    assert_eq!(words(&*volume), ["behind", "in-sync"]);
-    let mut moments = moments.lock().unwrap().clone();
-    moments.push(Moment::of(&room.log, &states));
-    drop(volume);
-    for pair in moments.windows(2) {
-        let [before, after] = pair else {
-            unreachable!("pairs")
-        };
-        for (first, second) in [
-            (before, before),
-            (after, before),
-            (before, after),
-            (after, after),
-        ] {
-            let moment = Moment {
-                log: after.log.clone(),
-                states: [first.states[0].clone(), second.states[1].clone()],
-            };
-            moment.put_back(&room.log, &states);
-            let volume = room.open();
-            assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), [1; 4096]);
-            drop(volume);
-        }
-    }
+    write(&*mirror.volume, &mut files, 0, &[1; 4096], true).unwrap();
+    assert_eq!(words(&*mirror.volume), ["out", "in-sync"]);
+    mirror.watch(&room);
+    assert!(upkeep(&*mirror.volume, &mut files, 10 * S));
+    assert_eq!(words(&*mirror.volume), ["behind", "in-sync"]);
+    mirror.after_each_crash(&room, |volume| {
+        assert_eq!(read(volume, &mut files, 0, 4096).unwrap(), [1; 4096]);
+    });
+}
+
+/// The log is written before the legs are told and after it; the second time fails.
+#[test]
+fn log_is_not_older_than_its_legs_after_a_change_of_legs_that_could_not_be_saved() {
+    let room = Room::new(2);
+    let mut files = Fake::default();
+    drop(room.open());
+    let watched = WatchedMirror::open(&room);
+    let (fails, next) = (room.log.fails.clone(), room.log.meanwhile.clone());
+    let first = move || {
+        let fail = move || fails.store(true, Ordering::Relaxed);
+        *next.lock().unwrap() = Some(Box::new(fail));
+    };
+    *room.log.meanwhile.lock().unwrap() = Some(Box::new(first));
+    let mirror = watched.volume.as_mirror().unwrap();
+    let legs = vec![mirror.volumes()[0].clone(), room.leg(2)];
+    assert!(mirror.set_legs(legs).is_err());
+    room.log.fails.store(false, Ordering::Relaxed);
+    watched.watch(&room);
+    write(&*watched.volume, &mut files, 0, &[1; 4096], true).unwrap();
+    let mut opened = 0;
+    watched.after_each_crash(&room, |_| opened += 1);
+    assert!(opened > 0);
 }
 
 #[test]
