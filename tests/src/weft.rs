@@ -4,7 +4,7 @@ use crate::child::{Owned, output, tail, tied};
 use crate::guest::{Guest, new_log_dir};
 use crate::{target_dir, workspace_dir};
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -302,10 +302,9 @@ pub fn perf_url(url: &str, arguments: &[&str]) -> Result<String, String> {
     output(&mut perf).map(|said| String::from_utf8_lossy(&said).into_owned())
 }
 
-/// An address that was free a moment ago.
+/// An address of this machine that no other test of this process is given.
 pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address")
+    SocketAddr::from(([127, 0, 0, 1], testkit::free_port()))
 }
 
 /// What is served by a target without a configuration of its own.

@@ -1,7 +1,7 @@
 //! Reservations that outlive a target killed at any point.
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -135,8 +135,7 @@ fn is_conflict(result: Result<(), Error>) -> bool {
 }
 
 fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address")
+    SocketAddr::from(([127, 0, 0, 1], testkit::free_port()))
 }
 
 /// A configuration with one file volume, `disk0.img`.

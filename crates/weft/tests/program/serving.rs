@@ -1,12 +1,12 @@
 //! Targets that tests start as programs, with configurations in folders of their own.
 
 use std::io::{BufRead, BufReader, Read as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+
+pub use testkit::free_port;
 
 /// A process that is still there after this is a failed test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -96,16 +96,6 @@ pub fn good(port: u16) -> String {
 /// The same in memory, where no disk is so full that an event tells of it.
 pub fn good_in_memory(port: u16) -> String {
     good(port).replace("\"file\"\npath = \"disk0.img\"", "\"ram\"")
-}
-
-/// A port that no other test of this process is given, below those that the kernel gives to sockets
-/// by itself: no connection takes it before it is used.
-pub fn free_port() -> u16 {
-    static GIVEN: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + (std::process::id() % 40) as u16 * 250;
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let mut ports = (0..250).map(|_| first + GIVEN.fetch_add(1, Ordering::Relaxed) % 250);
-    ports.find(is_free).expect("a port")
 }
 
 /// A target that ends with the test.
