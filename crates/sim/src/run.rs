@@ -4,6 +4,7 @@ mod applies;
 mod changes;
 mod faults;
 mod mirrors;
+mod scrubs;
 mod snapshots;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,7 +52,7 @@ const CUT: u32 = 10;
 const APPLY: u32 = 11;
 /// A snapshot is made.
 const SNAPSHOT: u32 = 12;
-/// Mirrors do what they do by themselves.
+/// Mirrors and volumes with checksums do what they do by themselves.
 const UPKEEP: u32 = 13;
 
 /// How long a target that stops may take, as `weft serve` waits for it.
@@ -200,8 +201,10 @@ impl SeedRun {
         }
         self.until("the work is done", SeedRun::is_done)?;
         self.rest(self.plan.idle)?;
+        self.check_scrubs_among_faults()?;
         self.heal()?;
         self.read_everything()?;
+        self.scrub_everything()?;
         if self.world.borrow_mut().random.percent(50) {
             self.stop_target(true)?;
             self.script_after(MS, RESTART);
@@ -760,6 +763,7 @@ impl SeedRun {
         let kept = (&self.media[..], self.nfs.as_mut());
         let served = (&self.plan, &*document);
         let target = SimTarget::start(&self.world, served, kept, &self.pools);
+        target.begin_scrubs();
         self.target = Some(target);
         self.target_started();
         let mut world = self.world.borrow_mut();

@@ -19,7 +19,7 @@ use server::parts::{Acceptor, BlockingWorker, OpenedStore, Placer, ServerMail, S
 use server::{Config, ListenerSpec, NamespaceSpec, RdmaSpec};
 use store::reservation::{Registrant, ScsiNexus};
 use store::snapshot::SnapshotMedium;
-use store::{Latency, Spec, State, Volume};
+use store::{Latency, ScrubAction, ScrubStatus, Spec, State, Volume};
 use uuid::Uuid;
 
 use crate::checker::Promise;
@@ -723,6 +723,32 @@ impl SimTarget {
     pub fn run_upkeep(&self, world: &SharedWorld) {
         self.shared.engine.run_upkeep();
         self.call(world);
+    }
+
+    /// Has all blocks read of volumes that have checksums.
+    pub fn begin_scrubs(&self) {
+        for volume in self.shared.volumes() {
+            if let Some(scrub) = volume.scrub() {
+                scrub.act(ScrubAction::Start);
+            }
+        }
+    }
+
+    /// How the scrub of each volume with checksums stands, by the number of the volume.
+    pub fn scrubs(&self) -> Vec<(usize, ScrubStatus)> {
+        let volumes = self.shared.volumes();
+        let all = volumes.iter().enumerate();
+        let all = all.filter_map(|(at, volume)| Some((at, volume.scrub()?.status())));
+        all.collect()
+    }
+
+    /// Of each of those, how often a block had another checksum.
+    pub fn mismatches(&self) -> Vec<(usize, u64)> {
+        let volumes = self.shared.volumes();
+        let summed = volumes.iter().enumerate();
+        let summed = summed.filter(|(_, volume)| volume.has_checksums());
+        let of = |volume: &dyn Volume| volume.stats().errors.checksum_mismatch;
+        summed.map(|(at, volume)| (at, of(&**volume))).collect()
     }
 
     /// Whether hosts have made a byte of a volume unreadable.

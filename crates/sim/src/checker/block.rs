@@ -330,6 +330,19 @@ impl Checker {
         self.volumes[volume].damaged.insert(block);
     }
 
+    /// Whether a block may have another checksum than what it holds, whatever was written since.
+    pub fn was_damaged(&self, volume: usize, block: u64) -> bool {
+        let volume = &self.volumes[volume];
+        let mut torn = volume.blocks.get(block as usize).into_iter();
+        volume.damaged.contains(&block) || torn.any(|block| block.initial.may_be_torn)
+    }
+
+    /// The same of any block of a volume.
+    pub fn has_damage(&self, volume: usize) -> bool {
+        let mut blocks = 0..self.volumes[volume].blocks.len() as u64;
+        blocks.any(|block| self.was_damaged(volume, block))
+    }
+
     /// Whether a block that an operation covers may have another checksum than what it holds:
     /// it was changed on the disk, or torn by a power cut and not surely replaced.
     pub fn may_be_damaged(&self, value: Value) -> bool {

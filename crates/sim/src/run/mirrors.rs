@@ -25,9 +25,9 @@ impl SeedRun {
         }
     }
 
-    /// Mirrors do what they do by themselves, now and then.
+    /// Volumes do what they do by themselves, now and then.
     pub(super) fn run_upkeep(&mut self) {
-        if !self.has_mirrors() {
+        if !self.has_mirrors() && !self.has_checksums() {
             return;
         }
         if let Some(target) = &self.target {
