@@ -161,6 +161,27 @@ pub enum Command {
         /// ALLOCATION LENGTH.
         allocation_len: u32,
     },
+    /// POPULATE TOKEN: the parameter list goes to [`crate::token::Populate::parse`].
+    PopulateToken {
+        /// LIST IDENTIFIER.
+        list_id: u32,
+        /// PARAMETER LIST LENGTH.
+        list_len: u32,
+    },
+    /// WRITE USING TOKEN: the parameter list goes to [`crate::token::WriteUsing::parse`].
+    WriteUsingToken {
+        /// LIST IDENTIFIER.
+        list_id: u32,
+        /// PARAMETER LIST LENGTH.
+        list_len: u32,
+    },
+    /// RECEIVE ROD TOKEN INFORMATION.
+    ReceiveRodTokenInformation {
+        /// LIST IDENTIFIER.
+        list_id: u32,
+        /// ALLOCATION LENGTH.
+        allocation_len: u32,
+    },
 }
 
 /// A command on logical blocks. The range lies within the medium and, where data
@@ -286,6 +307,8 @@ impl Command {
             Command::ModeSelect(ModeSelect { list_len, .. }) => list_len.into(),
             Command::SetTargetPortGroups { list_len }
             | Command::PersistentReserveOut { list_len, .. }
+            | Command::PopulateToken { list_len, .. }
+            | Command::WriteUsingToken { list_len, .. }
             | Command::ExtendedCopy { list_len } => list_len.into(),
             _ => 0,
         }
@@ -313,7 +336,8 @@ impl Command {
             | Command::ReportSupportedOperationCodes { allocation_len, .. }
             | Command::ReportSupportedTaskManagementFunctions { allocation_len, .. }
             | Command::ReportTargetPortGroups { allocation_len, .. }
-            | Command::ReceiveCopyResults { allocation_len, .. } => allocation_len.into(),
+            | Command::ReceiveCopyResults { allocation_len, .. }
+            | Command::ReceiveRodTokenInformation { allocation_len, .. } => allocation_len.into(),
             _ => 0,
         }
     }
@@ -341,6 +365,8 @@ impl Command {
             | Command::ReadDefectData { .. }
             | Command::ModeSense(_)
             | Command::ReceiveCopyResults { .. }
+            | Command::PopulateToken { .. }
+            | Command::ReceiveRodTokenInformation { .. }
             | Command::ReportSupportedOperationCodes { .. }
             | Command::ReportSupportedTaskManagementFunctions { .. } => ReservationAccess::Read,
             Command::Unmap { .. }
@@ -349,6 +375,7 @@ impl Command {
             | Command::StartStop { start: false, .. }
             | Command::SendDiagnostic
             | Command::SetTargetPortGroups { .. }
+            | Command::WriteUsingToken { .. }
             | Command::ExtendedCopy { .. } => ReservationAccess::Write,
             Command::PersistentReserveIn { .. } | Command::PersistentReserveOut { .. } => {
                 ReservationAccess::Registration

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 use crate::block::WRITE_SAME_BYTES_MAX;
 use crate::sense::Sense;
 use crate::unit::{Addressed, PRODUCT, TargetView, Unit, VENDOR};
-use crate::unmap;
+use crate::{third_party_copy, unmap};
 
 /// A direct access block device, there.
 const BLOCK_DEVICE: u8 = 0x00;
@@ -39,7 +39,7 @@ struct VpdPage {
 }
 
 /// By page code, ascending.
-static PAGES: [VpdPage; 9] = [
+static PAGES: [VpdPage; 10] = [
     VpdPage {
         code: page::SUPPORTED_PAGES,
         name: "Supported VPD Pages",
@@ -69,6 +69,11 @@ static PAGES: [VpdPage; 9] = [
         code: page::SCSI_PORTS,
         name: "SCSI Ports",
         append: scsi_ports,
+    },
+    VpdPage {
+        code: page::THIRD_PARTY_COPY,
+        name: "Third-party Copy",
+        append: third_party_copy::page,
     },
     VpdPage {
         code: page::BLOCK_LIMITS,

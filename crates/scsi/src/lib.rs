@@ -38,6 +38,8 @@ pub mod support;
 mod table;
 #[cfg(test)]
 mod testing;
+mod third_party_copy;
+pub mod token;
 mod unit;
 pub mod unmap;
 

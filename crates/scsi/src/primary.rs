@@ -186,3 +186,24 @@ pub(crate) fn receive_copy_results(cdb: Cdb<'_>, _: &Unit) -> Decoded {
         allocation_len: cdb.u32(10),
     })
 }
+
+pub(crate) fn populate_token(cdb: Cdb<'_>, _: &Unit) -> Decoded {
+    Ok(Command::PopulateToken {
+        list_id: cdb.u32(6),
+        list_len: cdb.u32(10),
+    })
+}
+
+pub(crate) fn write_using_token(cdb: Cdb<'_>, _: &Unit) -> Decoded {
+    Ok(Command::WriteUsingToken {
+        list_id: cdb.u32(6),
+        list_len: cdb.u32(10),
+    })
+}
+
+pub(crate) fn receive_rod_token_information(cdb: Cdb<'_>, _: &Unit) -> Decoded {
+    Ok(Command::ReceiveRodTokenInformation {
+        list_id: cdb.u32(2),
+        allocation_len: cdb.u32(10),
+    })
+}

@@ -62,6 +62,9 @@ pub fn respond(
         | Command::Reserve
         | Command::Release
         | Command::ExtendedCopy { .. }
+        | Command::PopulateToken { .. }
+        | Command::WriteUsingToken { .. }
+        | Command::ReceiveRodTokenInformation { .. }
         | Command::ReceiveCopyResults { .. } => {
             unreachable!("a unit alone cannot answer {command:?}")
         }

@@ -5,7 +5,7 @@ use wire::scsi::opcode as op;
 use wire::scsi::opcode::{
     maintenance_in, maintenance_out, persistent_reserve_in as prin,
     persistent_reserve_out as prout, receive_copy_results as rcr, sanitize,
-    service_action_in as sai,
+    service_action_in as sai, third_party_copy_out as tpc,
 };
 
 use crate::cdb::Cdb;
@@ -204,10 +204,13 @@ pub(crate) static ROWS: &[CommandRow] = &[
     row("PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY", op::PERSISTENT_RESERVE_OUT, Some(prout::REGISTER_AND_IGNORE_EXISTING_KEY), [0, A, 0, 0, A, A, A, A, 0], Standby, primary::persistent_reserve_out),
     row("PERSISTENT RESERVE OUT, REGISTER AND MOVE", op::PERSISTENT_RESERVE_OUT, Some(prout::REGISTER_AND_MOVE), [0, A, 0, 0, A, A, A, A, 0], Standby, primary::persistent_reserve_out),
     row("EXTENDED COPY(LID1)", op::EXTENDED_COPY, Some(0), [0, 0, 0, 0, 0, 0, 0, 0, 0, A, A, A, A, 0, 0], Active, primary::extended_copy).timeout_s(120),
+    row("POPULATE TOKEN", op::EXTENDED_COPY, Some(tpc::POPULATE_TOKEN), [0, 0, 0, 0, 0, A, A, A, A, A, A, A, A, G, 0], Active, primary::populate_token).of("SBC-3"),
+    row("WRITE USING TOKEN", op::EXTENDED_COPY, Some(tpc::WRITE_USING_TOKEN), [0, 0, 0, 0, 0, A, A, A, A, A, A, A, A, G, 0], Active, primary::write_using_token).writes().timeout_s(120).of("SBC-3"),
     row("RECEIVE COPY STATUS(LID1)", op::RECEIVE_COPY_RESULTS, Some(rcr::COPY_STATUS), [0, A, 0, 0, 0, 0, 0, 0, 0, A, A, A, A, 0, 0], Active, primary::receive_copy_results),
     row("RECEIVE COPY DATA(LID1)", op::RECEIVE_COPY_RESULTS, Some(rcr::RECEIVE_DATA), [0, A, 0, 0, 0, 0, 0, 0, 0, A, A, A, A, 0, 0], Active, primary::receive_copy_results),
     row("RECEIVE COPY OPERATING PARAMETERS", op::RECEIVE_COPY_RESULTS, Some(rcr::OPERATING_PARAMETERS), [0, A, 0, 0, 0, 0, 0, 0, 0, A, A, A, A, 0, 0], Active, primary::receive_copy_results),
     row("RECEIVE COPY FAILURE DETAILS(LID1)", op::RECEIVE_COPY_RESULTS, Some(rcr::FAILED_SEGMENT_DETAILS), [0, A, 0, 0, 0, 0, 0, 0, 0, A, A, A, A, 0, 0], Active, primary::receive_copy_results),
+    row("RECEIVE ROD TOKEN INFORMATION", op::RECEIVE_COPY_RESULTS, Some(rcr::ROD_TOKEN_INFORMATION), [0, A, A, A, A, 0, 0, 0, 0, A, A, A, A, 0, 0], Active, primary::receive_rod_token_information),
     row("READ(16)", op::READ_16, None, [DF, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::read_16).of("SBC-3"),
     row("COMPARE AND WRITE", op::COMPARE_AND_WRITE, None, [DF, A, A, A, A, A, A, A, A, 0, 0, 0, A, G, 0], Active, block::compare_and_write).writes().of("SBC-3"),
     row("WRITE(16)", op::WRITE_16, None, [DF, A, A, A, A, A, A, A, A, A, A, A, A, G, 0], Active, block::write_16).writes().of("SBC-3"),

@@ -16,39 +16,50 @@ use reactor::Driver;
 use scsi::copy::{Bytes, CopyEnd, Cscd, LIST_BYTES_MAX, List, Segment, aborted};
 use scsi::reservation::initiator_port;
 use scsi::{Sense, SenseBytes, asc};
-use store::reservation::{Grant, Registrant, ScsiNexus};
-use store::{Error, ReferenceCopy, Volume};
+use store::reservation::{Access, Grant, Registrant, ScsiNexus};
+use store::{Error, ReferenceCopy, Volume, Watch};
 
-use super::served::ServedTarget;
+use super::served::{Lun, ServedTarget};
 use super::{CommandAnswer, IscsiConnection};
 
 /// Copies of a nexus that are under way or remembered.
 pub(super) type RunningCopies = Rc<RefCell<scsi::copy::NexusCopies>>;
 
 /// Data goes in pieces of this, through one buffer a copy.
-const PIECE_BYTES: u32 = 512 << 10;
+pub(super) const PIECE_BYTES: u32 = 512 << 10;
 
 /// A logical unit that takes part.
 #[derive(Clone)]
-struct Party {
-    volume: Arc<dyn Volume>,
-    unit: Arc<scsi::Unit>,
+pub(super) struct Party {
+    pub volume: Arc<dyn Volume>,
+    pub unit: Arc<scsi::Unit>,
     /// The nexus by which the initiator reaches it.
     registrant: Registrant,
 }
 
 impl Party {
+    /// A logical unit that a nexus sees.
+    pub(super) fn new(lun: &Lun, registrant: Registrant) -> Party {
+        Party {
+            volume: lun.volume.clone(),
+            unit: lun.unit.clone(),
+            registrant,
+        }
+    }
+
     /// The logical units that a nexus sees.
     fn all(served: &ServedTarget, registrant: &Registrant) -> Vec<Party> {
         let luns = served.view.luns.iter();
         let places = luns.filter_map(|lun| served.at(served.place_of(*lun)?));
         places
-            .map(|lun| Party {
-                volume: lun.volume.clone(),
-                unit: lun.unit.clone(),
-                registrant: registrant.clone(),
-            })
+            .map(|lun| Party::new(lun, registrant.clone()))
             .collect()
+    }
+
+    /// What reservations let its initiator do now.
+    pub(super) fn access(&self) -> Access {
+        let reservations = self.volume.reservations();
+        reservations.access(&self.registrant, &mut Grant::default())
     }
 
     fn is(&self, other: &Party) -> bool {
@@ -98,7 +109,7 @@ impl IscsiConnection {
             descriptor_sense: self.place(place).unit.modes.descriptor_sense,
             has_ended: false,
         };
-        let steps = Copy::steps(place, segments, fault, held, buf);
+        let steps = Copy::steps(place, segments, fault, (Box::new(held), None), buf);
         self.go_on(tag, None, steps, driver);
         true
     }
@@ -137,11 +148,7 @@ impl IscsiConnection {
         let cscds = list.cscds.iter().map(|cscd| party(cscd, &parties));
         let cscds: Vec<Result<Party, u16>> = cscds.collect();
         let lun = self.place(place);
-        let here = Party {
-            volume: lun.volume.clone(),
-            unit: lun.unit.clone(),
-            registrant: self.registrant(),
-        };
+        let here = Party::new(lun, self.registrant());
         let mut ready = Vec::with_capacity(list.segments.len());
         for (number, segment) in list.segments.iter().enumerate() {
             let found = |place| match place {
@@ -166,7 +173,7 @@ impl IscsiConnection {
     /// session; those of this one first. A name is easily borrowed: of other
     /// targets those units alone that it could log in to from here with what it
     /// has proved here.
-    fn parties(&self) -> Vec<Party> {
+    pub(super) fn parties(&self) -> Vec<Party> {
         let own = self.session();
         let mut parties = Party::all(own.served(), own.registrant());
         let others: Vec<(Registrant, Option<Vec<u16>>)> = {
@@ -232,11 +239,11 @@ fn party(cscd: &Cscd, parties: &[Party]) -> Result<Party, u16> {
 }
 
 /// A segment that can be copied, as far as can be told before.
-struct ReadySegment {
-    number: usize,
-    source: Party,
-    destination: Party,
-    bytes: Bytes,
+pub(super) struct ReadySegment {
+    pub number: usize,
+    pub source: Party,
+    pub destination: Party,
+    pub bytes: Bytes,
 }
 
 impl ReadySegment {
@@ -277,12 +284,8 @@ impl ReadySegment {
 
     /// Whether reservations let the initiator copy now.
     fn is_allowed(&self) -> bool {
-        let access = |party: &Party| {
-            let reservations = party.volume.reservations();
-            reservations.access(&party.registrant, &mut Grant::default())
-        };
-        let may_write = access(&self.destination).write || faults::is(Fault::CopyUnasked);
-        access(&self.source).read && may_write
+        let may_write = self.destination.access().write || faults::is(Fault::CopyUnasked);
+        self.source.access().read && may_write
     }
 }
 
@@ -295,12 +298,31 @@ struct CopyRecord {
     has_ended: bool,
 }
 
-impl CopyRecord {
-    fn advance(&self, segments: usize, bytes: u64) {
+/// Where it is told how a copy stands and ends.
+pub(super) trait CopyOutcome {
+    /// So many segments, and bytes of all, are copied.
+    fn advance(&mut self, segments: usize, bytes: u64);
+
+    /// It has ended; what its command is answered with, if not with success.
+    fn end(&mut self, failure: Option<Sense>) -> Option<CommandAnswer>;
+}
+
+/// The answer to a command whose copy has failed in a segment.
+pub(super) fn failed(outcome: &mut dyn CopyOutcome, segment: usize, error: Error) -> CommandAnswer {
+    let code = match error {
+        Error::OutOfRange => asc::NO_ADDITIONAL_SENSE_INFORMATION,
+        _ => asc::THIRD_PARTY_DEVICE_FAILURE,
+    };
+    let answer = outcome.end(Some(aborted(segment, code)));
+    answer.unwrap_or(CommandAnswer::Good(Vec::new()))
+}
+
+impl CopyOutcome for CopyRecord {
+    fn advance(&mut self, segments: usize, bytes: u64) {
         (self.copies.borrow_mut()).advance(self.id, segments as u16, bytes);
     }
 
-    fn end(&mut self, failure: Option<&Sense>) {
+    fn end(&mut self, failure: Option<Sense>) -> Option<CommandAnswer> {
         let encoded = failure.map(|sense| {
             let mut bytes = SenseBytes::EMPTY;
             sense.encode(self.descriptor_sense, &mut bytes);
@@ -308,6 +330,7 @@ impl CopyRecord {
         });
         self.copies.borrow_mut().end(self.id, encoded);
         self.has_ended = true;
+        failure.map(CommandAnswer::Check)
     }
 }
 
@@ -321,7 +344,7 @@ impl Drop for CopyRecord {
 
 /// A copy under way: a segment is taken by reference, or every piece of it is read, then
 /// written.
-struct Copy {
+pub(super) struct Copy {
     /// The logical unit that the command was sent to, for the error log.
     place: u32,
     /// Those that are left, the next one last.
@@ -339,15 +362,17 @@ struct Copy {
     buf: BufRange,
     segments: usize,
     bytes: u64,
-    held: CopyRecord,
+    outcome: Box<dyn CopyOutcome>,
+    /// It ends when this changes.
+    unchanged: Option<Arc<Watch>>,
 }
 
 impl Copy {
-    fn steps(
+    pub(super) fn steps(
         place: u32,
         mut segments: Vec<ReadySegment>,
         fault: Option<Sense>,
-        held: CopyRecord,
+        (outcome, unchanged): (Box<dyn CopyOutcome>, Option<Arc<Watch>>),
         buf: Buf,
     ) -> Box<Steps<CommandAnswer>> {
         if faults::is(Fault::ShortCopy) {
@@ -365,7 +390,8 @@ impl Copy {
             buf: buf.range(),
             segments: 0,
             bytes: 0,
-            held,
+            outcome,
+            unchanged,
         };
         Steps::planned(Box::new(copy), Some(buf))
     }
@@ -381,7 +407,7 @@ impl Copy {
             self.is_unshared = false;
             self.segments += 1;
         }
-        self.held.advance(self.segments, self.bytes);
+        self.outcome.advance(self.segments, self.bytes);
         let Some(segment) = self.left.last() else {
             return false;
         };
@@ -395,6 +421,16 @@ impl Copy {
 }
 
 impl Copy {
+    /// Whether anything is left to be copied.
+    fn has_more(&self) -> bool {
+        let left = self
+            .left
+            .iter()
+            .map(|segment| segment.bytes.len)
+            .sum::<u64>();
+        self.read.is_some() || left > self.done
+    }
+
     /// The step that takes the next segment by reference; `None` where it is to be copied.
     fn share(&mut self) -> Option<IoStep> {
         if self.is_unshared || faults::is(Fault::OneVolume) {
@@ -410,7 +446,7 @@ impl Copy {
         let (from, to) = (&segment.source, &segment.destination);
         let durable = to.unit.writes_through();
         let (from, to) = ((&from.volume, source), (&to.volume, destination));
-        let share = ReferenceCopy::new(from, to, len, durable)?;
+        let share = ReferenceCopy::new(from, to, len, durable, self.unchanged.as_ref())?;
         self.share = Some(share.clone());
         Some(IoStep {
             unit: self.place,
@@ -426,6 +462,18 @@ impl StepPlan<CommandAnswer> for Copy {
             let segment = self.left.last().expect("it was taken");
             self.done = segment.bytes.len;
             self.bytes += segment.bytes.len;
+        }
+        // What was read last may be of after the change.
+        if self
+            .unchanged
+            .as_ref()
+            .is_some_and(|watch| watch.has_changed())
+            && self.has_more()
+        {
+            self.fault = Some(Sense::illegal(asc::TOKEN_REVOKED));
+            self.outcome.advance(self.segments, self.bytes);
+            self.left.clear();
+            return None;
         }
         if let Some(len) = self.read.take() {
             let segment = self.left.last().expect("it was read from");
@@ -473,18 +521,11 @@ impl StepPlan<CommandAnswer> for Copy {
 
     fn failed(&mut self, error: Error) -> Option<CommandAnswer> {
         let number = self.left.last().map_or(0, |segment| segment.number);
-        let code = match error {
-            Error::OutOfRange => asc::NO_ADDITIONAL_SENSE_INFORMATION,
-            _ => asc::THIRD_PARTY_DEVICE_FAILURE,
-        };
-        let sense = aborted(number, code);
-        self.held.end(Some(&sense));
-        Some(CommandAnswer::Check(sense))
+        Some(failed(&mut *self.outcome, number, error))
     }
 
     fn verdict(&mut self) -> Option<CommandAnswer> {
-        self.held.end(self.fault.as_ref());
-        self.fault.map(CommandAnswer::Check)
+        self.outcome.end(self.fault)
     }
 }
 

@@ -9,6 +9,7 @@ mod local;
 mod login;
 mod order;
 mod reservation;
+mod rod_tokens;
 mod served;
 mod service;
 mod session;
@@ -16,6 +17,7 @@ mod space;
 mod steps;
 mod task;
 mod task_management;
+mod token_commands;
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -412,6 +414,7 @@ impl Blocks for IscsiConnection {
 impl IscsiConnection {
     /// Looks at the time.
     fn tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
+        self.service.rod_tokens.expire(now);
         if self.leaves_at.take_if(|at| *at <= now).is_some() {
             self.dismiss_initiator(driver);
         }

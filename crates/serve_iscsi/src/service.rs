@@ -18,6 +18,7 @@ use store::reservation::{Notice, Registrant};
 
 use super::CommandAnswer;
 use super::login::Handover;
+use super::rod_tokens::RodTokens;
 use super::served::{Ana, Targets};
 use super::task_management::Ending;
 
@@ -72,6 +73,7 @@ pub struct Service {
     /// units, by target and LUN, of which that is being done.
     pub(super) space_due: AtomicU64,
     pub(super) looking: Mutex<BTreeSet<(String, u16)>>,
+    pub(super) rod_tokens: RodTokens,
     /// How streams by RDMA have ended.
     pub terminates: TerminateCounts,
 }
@@ -96,6 +98,7 @@ impl Service {
             set_states: OnceLock::new(),
             space_due: AtomicU64::new(0),
             looking: Mutex::default(),
+            rod_tokens: RodTokens::default(),
             terminates: TerminateCounts::default(),
         }
     }

@@ -61,6 +61,8 @@ pub(crate) struct IscsiSession {
     begun: Vec<TaskId>,
     /// EXTENDED COPY, as its nexus knows it.
     pub(super) copies: super::copy::RunningCopies,
+    /// Those with ROD tokens.
+    pub(super) operations: super::token_commands::RunningOperations,
 }
 
 impl IscsiSession {
@@ -91,6 +93,7 @@ impl IscsiSession {
             served,
             begun: Vec::new(),
             copies: super::copy::RunningCopies::default(),
+            operations: super::token_commands::RunningOperations::default(),
         }
     }
 

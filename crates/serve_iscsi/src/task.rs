@@ -250,7 +250,9 @@ impl IscsiConnection {
                 | IoKind::OrWrite => (IoOp::Write, io.len),
                 IoKind::Flush { .. } | IoKind::PreFetch => return None,
             },
-            Command::Unmap { .. } | Command::ExtendedCopy { .. } => (IoOp::Write, 0),
+            Command::Unmap { .. }
+            | Command::WriteUsingToken { .. }
+            | Command::ExtendedCopy { .. } => (IoOp::Write, 0),
             _ => return None,
         };
         Some(Demand { unit, op, bytes })
@@ -496,7 +498,7 @@ impl IscsiConnection {
                 list_id,
                 allocation_len,
             } => self.receive_copy_results(tag, (action, list_id, allocation_len)),
-            _ => self.respond(tag, place, command),
+            _ => self.execute_rod_command(tag, place, command, driver),
         }
     }
 

@@ -173,7 +173,8 @@ impl StepPlan<CommandAnswer> for RangeCopy {
             RangeStep::Share => {
                 self.step = RangeStep::Read;
                 let to = (goal, self.to_offset);
-                let Some(share) = ReferenceCopy::new((source, offset), to, range.len, self.to.fua)
+                let Some(share) =
+                    ReferenceCopy::new((source, offset), to, range.len, self.to.fua, None)
                 else {
                     return self.next();
                 };

@@ -11,6 +11,7 @@ use crate::kept::KeptMarks;
 use crate::meter::IoMeters;
 use crate::parts::TakenRanges;
 use crate::stats::Counters;
+use crate::watch::{Watch, Watches};
 use crate::{Error, Info, Io, Progress, Range, Space, State};
 
 /// How full, in percent, what is below a thin volume is when that is told.
@@ -33,6 +34,7 @@ pub struct Base {
     pub(crate) counters: Counters,
     meters: IoMeters,
     kept: Arc<KeptMarks>,
+    watches: Arc<Watches>,
     /// What of it other volumes are made of.
     pub(crate) taken: Arc<TakenRanges>,
     /// Low bits of tokens that its I/Os need, see [`crate::LEG_BITS`].
@@ -58,6 +60,7 @@ impl Base {
             counters: Counters::default(),
             meters: IoMeters::default(),
             kept: Arc::new(KeptMarks::new(State::volatile())),
+            watches: Arc::default(),
             taken: Arc::default(),
             leg_bits: 0,
         }
@@ -80,6 +83,7 @@ impl Base {
     pub(crate) fn around(below: &Base) -> Base {
         Base {
             kept: Arc::clone(&below.kept),
+            watches: Arc::clone(&below.watches),
             taken: Arc::clone(&below.taken),
             ..Base::over(
                 below.info.clone(),
@@ -176,6 +180,7 @@ impl Base {
     /// Changes what [`Base::size_bytes`] says. What is marked unreadable behind
     /// a smaller size is forgotten.
     pub(crate) fn set_size(&self, size_bytes: u64) {
+        self.changes(size_bytes, u64::MAX);
         self.show_size(size_bytes);
         self.kept
             .unreadable
@@ -211,7 +216,21 @@ impl Base {
         if matches!(io, Io::MarkUnreadable { .. }) && self.kept.unreadable.is_full() {
             return Err(Error::OutOfSpace(Errno::NOSPC));
         }
+        if !io.leaves_volume_unchanged() {
+            self.changes(offset, len);
+        }
         Ok(())
+    }
+
+    /// Begins to look whether ranges change. A change that began before may still be told.
+    pub fn watch(&self, ranges: Vec<Range>) -> Arc<Watch> {
+        self.watches.add(ranges)
+    }
+
+    /// A range is about to change, whatever changes it.
+    #[inline]
+    pub(crate) fn changes(&self, offset: u64, len: u64) {
+        self.watches.changes(offset, len);
     }
 
     /// Refuses a range that is marked as unreadable, or has a part that is.
@@ -229,10 +248,11 @@ impl Base {
         if !self.holds(offset, len) {
             return Err(Error::OutOfRange);
         }
-        match self.refuses_writes() {
-            false => Ok(()),
-            true => Err(Error::ReadOnly),
+        if self.refuses_writes() {
+            return Err(Error::ReadOnly);
         }
+        self.changes(offset, len);
+        Ok(())
     }
 
     /// Whether it was opened so, or protected for good since.

@@ -62,6 +62,7 @@ pub mod stripes;
 mod task;
 pub mod token_bucket;
 mod unreadable;
+mod watch;
 
 pub use base::Base;
 pub use checksummed::file::file_bytes as sums_file_bytes;
@@ -91,6 +92,7 @@ pub use spec::{
 pub use state::{Medium, State, StateError, files as state_files, uuid_by_state};
 pub use stats::{ErrorStats, Stats};
 pub use task::{LEG_BITS, Parked, Progress, Task};
+pub use watch::Watch;
 
 use std::io::Result as IoResult;
 

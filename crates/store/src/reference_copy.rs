@@ -23,7 +23,7 @@ use crate::kept::{Saving, aside};
 use crate::locks::{Caller, Claim, Locks, StripePlace};
 use crate::lost::Lost;
 use crate::task::Parked;
-use crate::{Error, Progress, Range, Task, Volume};
+use crate::{Error, Progress, Range, Task, Volume, Watch};
 
 /// Less than this is copied: that is as quick, and leaves the file in fewer pieces.
 pub const SHARE_BYTES_MIN: u64 = 64 << 10;
@@ -79,17 +79,21 @@ pub struct ReferenceCopy {
     len: u64,
     /// Done only when it would survive a crash of the machine.
     durable: bool,
+    /// Done only while this has not changed.
+    unchanged: Option<Arc<Watch>>,
     is_done: AtomicBool,
 }
 
 impl ReferenceCopy {
     /// `len` bytes from an offset of a volume to one of another, or of the same; `None` where
-    /// that is known to be impossible, or of no use.
+    /// that is known to be impossible, or of no use. With `unchanged` it is done only while
+    /// that has not changed.
     pub fn new(
         from: (&Arc<dyn Volume>, u64),
         to: (&Arc<dyn Volume>, u64),
         len: u64,
         durable: bool,
+        unchanged: Option<&Arc<Watch>>,
     ) -> Option<Arc<ReferenceCopy>> {
         let (source, goal) = (from.0.sharing()?, to.0.sharing()?);
         let block = source.block_bytes.max(goal.block_bytes);
@@ -104,6 +108,7 @@ impl ReferenceCopy {
                 to: (Arc::clone(to.0), to.1),
                 len,
                 durable,
+                unchanged: unchanged.cloned(),
                 is_done: AtomicBool::new(false),
             })
         })
@@ -156,8 +161,10 @@ impl ReferenceCopy {
         let ((from, from_at), (to, to_at)) = (&self.from, &self.to);
         let readable = from.base().check_readable(*from_at, self.len).is_ok();
         let is_safe = !self.durable || !sharing(to).lost.is_some();
+        let has_changed = self.unchanged.as_ref().is_some_and(|w| w.has_changed());
         readable
             && is_safe
+            && !has_changed
             && from.base().holds(*from_at, self.len)
             && to.base().check_write(*to_at, self.len).is_ok()
     }

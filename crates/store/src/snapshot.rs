@@ -484,6 +484,7 @@ impl<'v> SnapshotVolume<'v> {
             offset: 0,
             len: u64::MAX,
         };
+        self.base.changes(0, u64::MAX);
         let kept = self.base.kept();
         let restored = self.medium().restore(name).and_then(|()| {
             kept.unreadable.restore(all, &record.unreadable());

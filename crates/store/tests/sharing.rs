@@ -60,7 +60,7 @@ impl Volumes {
         len: u64,
     ) -> Option<Result<bool, Error>> {
         let (from, to) = (self.all[from].clone(), self.all[to].clone());
-        let share = ReferenceCopy::new((&from, from_at), (&to, to_at), len, true)?;
+        let share = ReferenceCopy::new((&from, from_at), (&to, to_at), len, true, None)?;
         let mut progress = share.start(self.files.io(), token_of(7));
         loop {
             match progress {
@@ -244,7 +244,7 @@ fn sharing_waits_for_its_ranges_and_gives_them_back() {
     let Progress::Pending(read) = read else {
         panic!("a file is read by the driver")
     };
-    let share = ReferenceCopy::new((&from, 0), (&to, 0), 128 << 10, false).unwrap();
+    let share = ReferenceCopy::new((&from, 0), (&to, 0), 128 << 10, false, None).unwrap();
     let Progress::Pending(waiting) = share.start(volumes.files.io(), token_of(2)) else {
         panic!("it waits")
     };

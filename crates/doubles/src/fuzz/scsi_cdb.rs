@@ -4,7 +4,7 @@ use scsi::{
     AccessState, Addressed, Attention, Command, IoKind, Modes, Nexus, PRODUCT, Port, PortGroup,
     SENSE_MAX, ScsiIo, Sense, SenseBytes, Specific, TargetView, Unit, UnitIdentity, VENDOR, asc,
     copy, decode, decode_elsewhere, groups, key, mode, name, provisioning, reservation, respond,
-    unmap,
+    token, unmap,
 };
 
 /// A thin unit of 2048 blocks of 512 bytes that can do everything, LUN 0, behind
@@ -137,6 +137,12 @@ fn run(command: &Command, unit: &Unit, data: &[u8]) {
         Command::ModeSelect(select) => mode::select(&select, list, unit).err(),
         Command::SetTargetPortGroups { .. } => groups::parse_set(list, unit).err(),
         Command::ExtendedCopy { .. } => copy::List::parse(list).err(),
+        Command::PopulateToken { .. } => token::Populate::parse(list, unit)
+            .map(|asked| check_ranges(&asked.ranges, unit))
+            .err(),
+        Command::WriteUsingToken { .. } => token::WriteUsing::parse(list, unit)
+            .map(|asked| check_ranges(&asked.ranges, unit))
+            .err(),
         Command::PersistentReserveOut {
             action,
             scope,
@@ -168,6 +174,7 @@ fn run(command: &Command, unit: &Unit, data: &[u8]) {
         Command::Reserve
         | Command::Release
         | Command::CryptographicErase
+        | Command::ReceiveRodTokenInformation { .. }
         | Command::ReceiveCopyResults { .. } => None,
         _ => {
             check_answer(command, Addressed::Unit(unit), unit);
@@ -177,6 +184,20 @@ fn run(command: &Command, unit: &Unit, data: &[u8]) {
     if let Some(sense) = refused {
         check_sense(&sense);
     }
+}
+
+/// They lie on the medium, apart from each other, and are no more than a token names.
+fn check_ranges(ranges: &[unmap::Range], unit: &Unit) {
+    let size = unit.block_count * u64::from(unit.block_bytes);
+    assert!(token::total(ranges) <= token::TRANSFER_BYTES_MAX);
+    let mut sorted = ranges.to_vec();
+    sorted.sort_unstable_by_key(|range| range.offset);
+    let ends = sorted.iter().map(|range| range.offset + range.len);
+    let starts = sorted.iter().skip(1).map(|range| range.offset);
+    assert!(
+        ends.zip(starts.chain([size]))
+            .all(|(end, next)| end <= next)
+    );
 }
 
 /// The answer is no longer than what was asked for.

@@ -2,7 +2,7 @@
 //! wire: zeros behind a shorter one.
 
 use super::opcode::*;
-use super::{CDB_BYTES, maintenance_in, service_action_in};
+use super::{CDB_BYTES, maintenance_in, receive_copy_results, service_action_in};
 
 /// A command descriptor block.
 pub type Cdb = [u8; CDB_BYTES];
@@ -81,6 +81,24 @@ pub const fn unmap(bits: u8, parameter_list_len: u16) -> Cdb {
 pub const fn extended_copy(parameter_list_len: u32) -> Cdb {
     let mut cdb = plain(EXTENDED_COPY);
     [cdb[10], cdb[11], cdb[12], cdb[13]] = parameter_list_len.to_be_bytes();
+    cdb
+}
+
+/// POPULATE TOKEN or WRITE USING TOKEN, by its service action, with a parameter list of so many
+/// bytes (SBC-3).
+pub const fn with_token(action: u8, list_id: u32, parameter_list_len: u32) -> Cdb {
+    let mut cdb = extended_copy(parameter_list_len);
+    cdb[1] = action;
+    [cdb[6], cdb[7], cdb[8], cdb[9]] = list_id.to_be_bytes();
+    cdb
+}
+
+/// RECEIVE ROD TOKEN INFORMATION (SPC-4).
+pub const fn rod_token_information(list_id: u32, allocation_len: u32) -> Cdb {
+    let mut cdb = plain(RECEIVE_COPY_RESULTS);
+    cdb[1] = receive_copy_results::ROD_TOKEN_INFORMATION;
+    [cdb[2], cdb[3], cdb[4], cdb[5]] = list_id.to_be_bytes();
+    [cdb[10], cdb[11], cdb[12], cdb[13]] = allocation_len.to_be_bytes();
     cdb
 }
 

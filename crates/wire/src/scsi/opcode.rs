@@ -126,6 +126,14 @@ pub mod persistent_reserve_out {
     pub const REGISTER_AND_MOVE: u8 = 0x07;
 }
 
+/// Service actions of EXTENDED COPY, in SPC-4 the third-party copy OUT commands (SPC-4; SBC-3).
+pub mod third_party_copy_out {
+    /// POPULATE TOKEN.
+    pub const POPULATE_TOKEN: u8 = 0x10;
+    /// WRITE USING TOKEN.
+    pub const WRITE_USING_TOKEN: u8 = 0x11;
+}
+
 /// Service actions of RECEIVE COPY RESULTS, in SPC-4 the third-party copy IN
 /// commands for LID1 (SPC-4).
 pub mod receive_copy_results {
@@ -137,4 +145,6 @@ pub mod receive_copy_results {
     pub const OPERATING_PARAMETERS: u8 = 0x03;
     /// RECEIVE COPY FAILURE DETAILS(LID1).
     pub const FAILED_SEGMENT_DETAILS: u8 = 0x04;
+    /// RECEIVE ROD TOKEN INFORMATION.
+    pub const ROD_TOKEN_INFORMATION: u8 = 0x07;
 }

@@ -14,6 +14,8 @@ pub mod page {
     pub const MODE_PAGE_POLICY: u8 = 0x87;
     /// SCSI Ports.
     pub const SCSI_PORTS: u8 = 0x88;
+    /// Third-party Copy.
+    pub const THIRD_PARTY_COPY: u8 = 0x8f;
     /// Block Limits.
     pub const BLOCK_LIMITS: u8 = 0xb0;
     /// Block Device Characteristics.
