@@ -19,9 +19,6 @@ pub const TRANSFER_BYTES_MAX: u64 = 256 << 20;
 pub const TIMEOUT_DEFAULT_S: u32 = 60;
 /// The same at most.
 pub const TIMEOUT_MAX_S: u32 = 600;
-/// Bytes of a parameter list at most.
-pub const LIST_BYTES_MAX: u32 = (USING_HEAD_BYTES + RANGES_MAX * RANGE_BYTES) as u32;
-
 /// Point in time copy - default (SPC-4, table 107).
 pub(crate) const POINT_IN_TIME: u32 = 0x0080_0000;
 /// Block device zero ROD token (SBC-4, section 4.28.4).

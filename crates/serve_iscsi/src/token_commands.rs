@@ -16,7 +16,7 @@ use machine::Tag;
 use reactor::Driver;
 use scsi::copy::Bytes;
 use scsi::opcode::third_party_copy_out as action;
-use scsi::token::{LIST_BYTES_MAX, NexusOperations, Populate, WriteUsing, total};
+use scsi::token::{NexusOperations, Populate, WriteUsing, total};
 use scsi::unmap::Range;
 use scsi::{Command, Sense, SenseBytes, asc};
 use store::reservation::Registrant;
@@ -24,20 +24,13 @@ use store::{Error, Volume};
 
 use super::copy::{Copy, CopyOutcome, PIECE_BYTES, Party, ReadySegment};
 use super::rod_tokens::Named;
+use super::task::LIST_BYTES_MAX;
 use super::{CommandAnswer, IscsiConnection};
 
 /// Operations of a nexus that are under way or remembered.
 pub(super) type RunningOperations = Rc<RefCell<NexusOperations>>;
 
 impl IscsiConnection {
-    /// The list of a command, if there is any.
-    fn token_list(&self, tag: Tag, list_len: u32) -> Result<Vec<u8>, Sense> {
-        match list_len > LIST_BYTES_MAX {
-            true => Err(Sense::list_length()),
-            false => Ok(self.list(tag, list_len, LIST_BYTES_MAX)),
-        }
-    }
-
     /// Commands of copies by tokens, and all that a unit answers alone; false while memory is
     /// short.
     pub(super) fn execute_rod_command<D: Driver>(
@@ -90,7 +83,7 @@ impl IscsiConnection {
         }
         let lun = self.place(place);
         let Populate { timeout_s, ranges } =
-            Populate::parse(&self.token_list(tag, list_len)?, &lun.unit)?;
+            Populate::parse(&self.list(tag, list_len, LIST_BYTES_MAX), &lun.unit)?;
         // What another machine does to its blocks is not seen here.
         if !lun.volume.paths().is_empty() {
             return Err(Sense::illegal(asc::INVALID_TOKEN_OPERATION));
@@ -161,7 +154,7 @@ impl IscsiConnection {
         driver: &D,
     ) -> Result<Option<Box<Steps<CommandAnswer>>>, Sense> {
         let lun = self.place(place);
-        let asked = WriteUsing::parse(&self.token_list(tag, list_len)?, &lun.unit)?;
+        let asked = WriteUsing::parse(&self.list(tag, list_len, LIST_BYTES_MAX), &lun.unit)?;
         let here = Party::new(lun, self.registrant());
         let block = u64::from(here.unit.block_bytes);
         let mut outcome = TokenOutcome {
@@ -170,7 +163,7 @@ impl IscsiConnection {
             block,
             is_immediate: asked.is_immediate,
             descriptor_sense: here.unit.modes.descriptor_sense,
-            has_ended: false,
+            has_ended: true,
         };
         let blocks = total(&asked.ranges) / block;
         if asked.is_of_zeros() {
@@ -283,7 +276,7 @@ impl TokenOutcome {
             self.is_immediate,
             blocks,
         );
-        // What is remembered of another is not its own to forget.
+        // Until then what is remembered is of another.
         self.has_ended = begun.is_err();
         begun
     }

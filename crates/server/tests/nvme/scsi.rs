@@ -4,6 +4,7 @@ mod copy;
 mod ending;
 mod reservation;
 mod steps;
+mod tokens;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
