@@ -36,7 +36,7 @@ struct RodToken {
 }
 
 /// What a token names that is valid.
-pub(super) struct Named {
+pub(super) struct NamedRanges {
     pub volume: Arc<dyn Volume>,
     /// In the order of the data.
     pub ranges: Vec<Range>,
@@ -121,7 +121,7 @@ impl RodTokens {
     }
 
     /// What a token names, which is used with this.
-    pub(super) fn named(&self, token: &Token, now: Nanos) -> Result<Named, Sense> {
+    pub(super) fn named(&self, token: &Token, now: Nanos) -> Result<NamedRanges, Sense> {
         self.expire(now);
         let refused = |code| Sense::illegal(code);
         let mut table = self.table();
@@ -132,7 +132,7 @@ impl RodTokens {
         let volume = found.volume.upgrade().filter(|_| !watch.has_changed());
         let volume = volume.ok_or(refused(asc::TOKEN_REVOKED))?;
         found.expires_at = now + found.timeout_ns;
-        Ok(Named {
+        Ok(NamedRanges {
             volume,
             ranges: found.ranges.clone(),
             watch,
@@ -158,8 +158,11 @@ impl RodTokens {
                 token.watch = None;
             }
             let until = token.expires_at + if is_over { REMEMBERED_NS } else { 0 };
-            due = due.min(until);
-            until > now
+            let is_kept = until > now;
+            if is_kept {
+                due = due.min(until);
+            }
+            is_kept
         });
         let all = &table.all;
         table.by_age.retain(|_, id| all.contains_key(id));

@@ -23,7 +23,7 @@ use store::reservation::Registrant;
 use store::{Error, Volume};
 
 use super::copy::{Copy, CopyOutcome, PIECE_BYTES, Party, ReadySegment};
-use super::rod_tokens::Named;
+use super::rod_tokens::NamedRanges;
 use super::task::LIST_BYTES_MAX;
 use super::{CommandAnswer, IscsiConnection};
 
@@ -220,7 +220,12 @@ fn owner(registrant: &Registrant) -> String {
 
 /// Where the data lies that a token names from an offset on, and where it goes: in whole blocks
 /// of the destination, as many as there are.
-fn segments(named: &Named, asked: &WriteUsing, source: &Party, here: &Party) -> Vec<ReadySegment> {
+fn segments(
+    named: &NamedRanges,
+    asked: &WriteUsing,
+    source: &Party,
+    here: &Party,
+) -> Vec<ReadySegment> {
     let block = u64::from(here.unit.block_bytes);
     let mut from = VecDeque::from(named.ranges.clone());
     let mut skip = asked.offset;

@@ -286,7 +286,7 @@ fn reservations_and_write_protection_hold_on_both_sides() {
 
 #[needs(loop_device, mount, program("mkfs.xfs"))]
 #[test]
-fn what_a_token_names_is_shared_between_files() {
+fn use_of_a_token_shares_blocks_between_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let mounted = testkit::Mounted::made_by("mkfs.xfs", folder.path());
     let volumes = ["one", "two"].map(|name| {
