@@ -128,7 +128,7 @@ fn role_needed(method: &Method, path: &str) -> Option<AdminRole> {
         // Each for its own role at most.
         (_, "/v1/logins") => Some(AdminRole::Viewer),
         (_, "/v1/config/history") => Some(AdminRole::Viewer),
-        // There may be secrets in the text; objects tell none.
+        // There may be secrets in comments of the text.
         (_, path) if TEXTS.iter().any(|text| path.starts_with(text)) => Some(AdminRole::Operator),
         (&Method::GET | &Method::HEAD, _) => Some(AdminRole::Viewer),
         _ => Some(AdminRole::Operator),

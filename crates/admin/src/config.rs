@@ -13,6 +13,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use control::with_secrets_kept;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -62,26 +63,27 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
         .routes(routes!(verify_audit))
 }
 
-/// The configuration: its text, or with what keeps it.
+/// The configuration: its text, or with what keeps it. For each secret that stands in it, it says
+/// "(set)".
 #[utoipa::path(get, path = "/v1/config", operation_id = "get_config",
     responses((status = 200, description = "The configuration that is served.",
         headers(("ETag" = String, description = "Its generation, for `If-Match`.")),
         content((String = "application/toml"), (ConfigText = "application/json")))))]
 async fn config(State(served): Served, headers: HeaderMap) -> Result<Response, Problem> {
-    let (text, generation) = served.text();
-    let tag = [(header::ETAG, format!("\"{}\"", generation.generation))];
+    let answer = off_thread(move || Ok::<_, Problem>(served.config())).await?;
+    let generation = answer.document.generation;
+    let tag = [(header::ETAG, format!("\"{generation}\""))];
     let accepted = headers
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok());
     if accepted.is_some_and(|accepted| accepted.contains("application/json")) {
-        let answer = off_thread(move || Ok::<_, Problem>(served.config())).await?;
         return Ok((tag, answer).into_response());
     }
     let kind = [(header::CONTENT_TYPE, "application/toml")];
-    Ok((tag, kind, text.to_string()).into_response())
+    Ok((tag, kind, answer.0.text).into_response())
 }
 
-/// Serves a configuration.
+/// Serves a configuration. A secret that is said to be "(set)" stays what it is.
 #[utoipa::path(put, path = "/v1/config", operation_id = "put_config", params(ChangeQuery),
     request_body(content = String, content_type = "application/toml"),
     responses((status = 200, body = Changed)))]
@@ -105,9 +107,12 @@ async fn put(
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
     let asked = asked("apply", &caller, &query, &head, &body)?;
-    change(served, asked, move |document| match folder {
-        Some(folder) => Ok(document.moved(text, &folder)),
-        None => Ok(text),
+    change(served, asked, move |document| {
+        let text = with_secrets_kept(&text, &document.text);
+        Ok(match folder {
+            Some(folder) => document.moved(text, &folder),
+            None => text,
+        })
     })
     .await
 }
@@ -156,7 +161,8 @@ async fn verify_audit(State(served): Served) -> Result<Json<AuditVerified>, Prob
     off_thread(move || served.verify_audit()).await
 }
 
-/// A generation, with its text.
+/// A generation, with its text. For each secret that stands in it, it says "(set)" where what is
+/// served has it too, or "(set, another)".
 #[utoipa::path(get, path = "/v1/config/history/{generation}", operation_id = "get_generation", params(("generation" = u64, Path)),
     responses((status = 200, body = GenerationText)))]
 async fn generation(

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use api::Generation;
-use control::with_absolute_paths;
 use control::{FileText, Problem, Problems, SecretsRead};
+use control::{with_absolute_paths, with_secrets_kept};
 use server::Config;
 
 use crate::audit::{Audit, MADE};
@@ -50,6 +50,8 @@ pub(crate) struct KeptText {
 struct FileNow {
     bytes: Vec<u8>,
     sha256: String,
+    /// It says of secrets that they are set: a start could not read it.
+    lacks_secrets: bool,
 }
 
 impl Document {
@@ -203,21 +205,31 @@ impl Document {
         };
         let changed = |why| NotApplied::FileChanged(file.to_owned(), why);
         let read = FileText::read_again(file).map_err(|unread| changed(Some(unread)))?;
+        // `weft dump` may have written it.
+        let kept = with_secrets_kept(&read.text, &self.text);
+        let lacks_secrets = kept != read.text;
         let bytes = read.text.into_bytes();
         let sha256 = sha256(&bytes);
         let known = [
             Some(&self.generation.sha256),
             self.generation.file_sha256.as_ref(),
         ];
-        match bytes == text.as_bytes() || known.contains(&Some(&sha256)) {
-            true => Ok(Some(FileNow { bytes, sha256 })),
+        let is_known = bytes == text.as_bytes() || known.contains(&Some(&sha256));
+        match is_known || [text, &self.text].contains(&&*kept) {
+            true => Ok(Some(FileNow {
+                bytes,
+                sha256,
+                lacks_secrets,
+            })),
             false => Err(changed(None)),
         }
     }
 
-    /// Refuses where the file is not as weft knows it.
-    pub(crate) fn check_file(&self, text: &str) -> Result<(), NotApplied> {
-        self.file_now(text).map(drop)
+    /// Refuses where the file is not as weft knows it; whether it is to be written even if the
+    /// text stays.
+    pub(crate) fn check_file(&self, text: &str) -> Result<bool, NotApplied> {
+        let file = self.file_now(text)?;
+        Ok(file.is_some_and(|file| file.lacks_secrets))
     }
 
     /// What is read again: what the file says now, or the generation that was made because

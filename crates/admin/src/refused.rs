@@ -101,7 +101,7 @@ impl fmt::Display for NotApplied {
             ),
             NotApplied::FileChanged(file, Some(unread)) => write!(
                 f,
-                "{unread}: put it back (`weft dump > {}` writes what is served), and ask again",
+                "{unread}: put it back (`weft dump > {}` writes what is served, without secrets), and ask again",
                 file.display()
             ),
             NotApplied::FileChanged(file, None) => {

@@ -8,7 +8,10 @@ use api::{
     History, HistoryEntry, Host, LastChange, Listener, ObjectChange, ObjectVerb, PlanLine,
     RefusalSummary, Refusals, RequestKey, TargetStatus,
 };
-use control::{Edit, FileText, ObjectPath, PlannedChange, Problems, SecretsRead, ServedDocument};
+use control::{
+    Edit, FileText, ObjectPath, PlannedChange, Problems, SecretsRead, ServedDocument,
+    with_secrets_hidden,
+};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
 use tls::RenewedTls;
 use tokio::sync::Semaphore;
@@ -226,7 +229,7 @@ impl ServedFile {
             return Err(NotApplied::Conflict(Box::new(current.clone())));
         }
         let text = desired(document)?;
-        document.check_file(&text)?;
+        let is_due = document.check_file(&text)?;
         let holder = document.keeper.holder();
         let config = document.parse(&text, &holder);
         let (config, secrets) = config.map_err(|problems| match &asked.object {
@@ -260,7 +263,7 @@ impl ServedFile {
         if !asked.disconnect && lines.iter().any(|line| line.disturbs) {
             return Err(NotApplied::Disturbs(lines));
         }
-        let kept = match *text == *document.text {
+        let kept = match *text == *document.text && !is_due {
             true => None,
             false => Some(document.prepare(made.clone(), text, &holder)?),
         };
@@ -595,13 +598,13 @@ impl ServedFile {
         (shown.text.clone(), shown.generation.clone())
     }
 
-    /// The same, and what keeps it.
+    /// The same without the secrets in it, and what keeps it.
     #[must_use]
     pub fn config(&self) -> ConfigText {
         let (text, generation) = self.text();
         ConfigText {
             document: self.keeper.told(generation.generation),
-            text: text.to_string(),
+            text: with_secrets_hidden(&text, &text),
         }
     }
 
@@ -628,17 +631,25 @@ impl ServedFile {
         self.keeper.verify_audit()
     }
 
-    /// A generation, with its text.
+    /// A generation, with its text without the secrets in it.
     ///
     /// # Errors
     /// There is none of that number, or it cannot be read.
     pub(crate) fn generation(&self, number: u64) -> Result<GenerationText, NotApplied> {
+        let (made, text) = self.whole_generation(number)?;
+        Ok(GenerationText {
+            made,
+            text: with_secrets_hidden(&text, &self.text().0),
+        })
+    }
+
+    /// The same with all of its text.
+    pub(crate) fn whole_generation(&self, number: u64) -> Result<(Generation, String), NotApplied> {
         let (text, current) = self.text();
-        let (made, text) = match current.generation == number {
-            true => (current, text.to_string()),
-            false => self.keeper.read(number)?,
-        };
-        Ok(GenerationText { made, text })
+        match current.generation == number {
+            true => Ok((current, text.to_string())),
+            false => self.keeper.read(number),
+        }
     }
 
     /// What is asked for first about a target.

@@ -11,6 +11,7 @@ use crate::certificates::{alternative_name, out_of_time, tls_files};
 use crate::policy::pick;
 use crate::schema::{ADMIN_CLIENT, ADMIN_TLS, GROUP, SCHEMA, TOKEN};
 use crate::source::{At, Section, Sink};
+use crate::without_secrets::check_is_shown;
 
 /// More names than a machine has.
 const NAMES_MAX: usize = 64;
@@ -139,7 +140,9 @@ fn tokens(sink: &mut Sink, section: &Section) -> Vec<AdminToken> {
             continue;
         };
         let is_hex = |byte: u8| byte.is_ascii_hexdigit();
-        if sha256.value.len() != 64 || !sha256.value.bytes().all(is_hex) {
+        if let Err(why) = check_is_shown(sha256.value) {
+            sink.add(&sha256.span, format!("`sha256`: {why}"));
+        } else if sha256.value.len() != 64 || !sha256.value.bytes().all(is_hex) {
             let text = "`sha256` is the digest of a token, 64 hexadecimal digits, not the token \
                         itself: `weft token add` makes both";
             sink.add(&sha256.span, text);

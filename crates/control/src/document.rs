@@ -19,6 +19,7 @@ use toml_edit::DocumentMut;
 
 pub(crate) use kind::KINDS;
 pub use kind::{ObjectField, ObjectKind, ObjectPath, object_kind, object_name};
+pub(crate) use objects::name_of;
 pub use objects::{SET, object_at, objects};
 pub use paths::with_absolute_paths;
 

@@ -17,6 +17,7 @@ mod disturbs;
 mod document;
 mod excerpt;
 mod json_schema;
+mod kept_secrets;
 mod limit;
 mod listener;
 mod names;
@@ -63,6 +64,7 @@ pub use document::{
     object_kind, object_kinds, object_name, objects, with_absolute_paths,
 };
 pub use json_schema::{ObjectSchema, json_schema, object_schemas};
+pub use kept_secrets::with_secrets_kept;
 pub use nvme::ana_state_name;
 pub use one_line::{OneLine, OneLineFile};
 pub use plan::{PlannedChange, plan};

@@ -13,6 +13,7 @@ use crate::Origin;
 use crate::schema::SCHEMA;
 use crate::secret_place::{KeyNow, SecretPlace};
 use crate::source::{Section, Sink};
+use crate::without_secrets::check_is_shown;
 
 /// Bytes of a secret with the end of its line, and one more: what is longer is refused.
 const SECRET_TEXT_BYTES: usize = Secret::LEN_MAX + 3;
@@ -214,6 +215,7 @@ impl<'o> Secrets<'o> {
         let private = mode.map_or(Ok(()), |mode| {
             auth::check_private("the configuration", mode)
         });
+        let private = private.and_then(|()| check_is_shown(text.value));
         let private = private.map_err(|why| format!("{why}, or use `{in_file}`"));
         match private.and_then(|()| make(&Secret::new(text.value.as_bytes()))) {
             Ok(made) => Some((made, None, span)),

@@ -5,11 +5,27 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
+use crate::document::SET;
 use crate::schema::{FILE, Takes, is_secret, keys_of};
 use crate::source::{Problems, Sink};
 
 /// What stands for a value that is left out.
 const LEFT_OUT: &str = "(left out)";
+/// What stands for a secret that another text does not have.
+const SET_ANOTHER: &str = "(set, another)";
+
+/// Whether a value is a secret, and not what stands for one that is not shown.
+///
+/// # Errors
+/// It is not, and what to do.
+pub(crate) fn check_is_shown(value: &str) -> Result<(), String> {
+    match [SET, SET_ANOTHER].contains(&value) {
+        false => Ok(()),
+        true => Err(format!(
+            "\"{value}\" is what weft shows in the place of a secret: write the secret itself"
+        )),
+    }
+}
 
 /// The same without secrets and comments: a value stays only where the schema knows its key,
 /// that holds no secret, and the value has the form that it takes. `None`: the text is no TOML,
@@ -31,11 +47,8 @@ pub fn with_secrets_hidden(text: &str, before: &str) -> String {
     for value in hidden {
         let is_known = before.contains(&text[value.clone()]);
         shown += &text[end..value.start];
-        shown += if is_known {
-            "\"(set)\""
-        } else {
-            "\"(set, another)\""
-        };
+        let told = if is_known { SET } else { SET_ANOTHER };
+        shown += &format!("\"{told}\"");
         end = value.end;
     }
     shown + &text[end..]

@@ -3,15 +3,12 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use admin::{Request, make_secret, sha256};
-use api::ConfigText;
+use admin::{Request, encoded, make_secret, sha256};
 use clap::{Args, Subcommand};
-use control::{Edit, ObjectPath, edit};
 use serde_json::json;
 use server::AdminRole;
 
-use crate::FAILURE;
-use crate::ask::{AskArgs, ask, decoded, get, tell};
+use crate::ask::{AskArgs, ask};
 
 #[derive(Args)]
 pub struct TokenArgs {
@@ -47,15 +44,11 @@ pub fn run(arguments: &TokenArgs) -> io::Result<ExitCode> {
         TokenCommand::Add { name, role, ask } => {
             let token = format!("weft_{}", make_secret()?);
             let fields = json!({ "role": role, "sha256": sha256(token.as_bytes()) });
-            let edit = Edit::Add {
-                object: ObjectPath::new("token", &[name]),
-                fields: fields.as_object().cloned().unwrap_or_default(),
-            };
-            change(ask, edit).map(|()| token)
+            change(ask, "POST", name, fields.to_string()).map(|()| token)
         }
         TokenCommand::Rm { name, ask } => {
-            let object = ObjectPath::new("token", &[name]);
-            change(ask, Edit::Remove { object }).map(|()| format!("token {name} is removed"))
+            let removed = change(ask, "DELETE", name, String::new());
+            removed.map(|()| format!("token {name} is removed"))
         }
     };
     match changed {
@@ -67,20 +60,13 @@ pub fn run(arguments: &TokenArgs) -> io::Result<ExitCode> {
     }
 }
 
-/// Has the document served with one change, if no other comes between.
-fn change(arguments: &AskArgs, change: Edit) -> Result<(), u8> {
-    let served: ConfigText = decoded(&get(arguments, "/v1/config")?)?;
-    let edited = edit(&served.text, &[change]).map_err(|problems| {
-        for problem in problems {
-            tell(&format!("weft: {problem}"));
-        }
-        FAILURE
-    })?;
+/// Has one object of the document added or removed.
+fn change(arguments: &AskArgs, method: &str, name: &str, body: String) -> Result<(), u8> {
     let request = Request {
-        method: "PUT".parse().expect("a method"),
-        target: "/v1/config".to_owned(),
-        headers: vec![("if-match", format!("\"{}\"", served.document.generation))],
-        body: edited,
+        method: method.parse().expect("a method"),
+        target: format!("/v1/objects/token/{}", encoded(name)),
+        body,
+        ..Request::default()
     };
     ask(arguments, &request, None).map(drop)
 }

@@ -11,7 +11,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
 use control::{
     Edit, ObjectField, ObjectKind, ObjectPath, SET, Takes, edit, object_kind, objects,
-    with_secrets_hidden,
+    with_secrets_hidden, with_secrets_kept,
 };
 use serde_json::{Map, Value};
 use web_console::{FieldForm, FormField, ObjectForm, Proposal, kind_title};
@@ -246,7 +246,7 @@ impl AskedChange<'_> {
     /// What is asked for, and the text that it makes of the one before.
     fn desired(&self, before: &str) -> Result<(Desired, String), Problem> {
         let desired = match self.word() {
-            "text" => Desired::Text(self.text(before)),
+            "text" => Desired::Text(with_secrets_kept(&self.text(before), before)),
             "rollback" => {
                 let number = self.pairs.number("to");
                 Desired::Generation(
@@ -257,7 +257,7 @@ impl AskedChange<'_> {
         };
         let text = match &desired {
             Desired::Text(text) => text.clone(),
-            Desired::Generation(number) => self.served.generation(*number)?.text,
+            Desired::Generation(number) => self.served.whole_generation(*number)?.1,
             Desired::Object(one) => {
                 edit(before, std::slice::from_ref(one)).map_err(NotApplied::Edit)?
             }

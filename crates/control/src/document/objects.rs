@@ -175,7 +175,7 @@ fn starts(value: &Spanned<DeValue>, found: &mut impl FnMut(usize)) {
 }
 
 /// What an object is called by where a key has this value.
-fn name_of(value: &DeValue) -> Option<String> {
+pub(crate) fn name_of(value: &DeValue) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => {

@@ -80,6 +80,12 @@ fn secrets_that_are_none_are_refused_and_not_shown() {
         (one("dhchap_secret", &damaged), "its checksum is wrong"),
         (one("dhchap_secret", "correct horse"), "one reads DHHC-1:00"),
         (one("dhchap_secret_file", "missing"), "cannot be read"),
+        (
+            one("dhchap_secret", "(set)"),
+            "`dhchap_secret`: \"(set)\" is what weft shows in the place of a secret: write the \
+             secret itself, or use `dhchap_secret_file`",
+        ),
+        (one("dhchap_secret", "(set, another)"), "is what weft shows"),
         (one("dhchap_ctrl_secret", OWN), "give `dhchap_secret_file`"),
         (with("", &both), "the same secret"),
         (

@@ -209,6 +209,15 @@ fn credentials_are_set_by_a_form_and_their_secret_is_on_no_page() {
     let made = tcp.post(CHANGE, &serve, &session);
     assert_eq!(made.status, 303, "{}", made.body);
     assert!(tcp.text().contains(SECRET), "{}", tcp.text());
+    // The text has it neither, and is the same one when it comes back.
+    for path in ["/configuration", "/history/4"] {
+        let page = tcp.get(path, &session).body;
+        assert!(page.contains("(set)") && !page.contains(SECRET), "{page}");
+    }
+    let shown = tcp.text().replace(SECRET, "(set)");
+    let text = [("change", "text"), ("text", &*shown), ("step", "plan")];
+    let plan = tcp.post(CHANGE, &text, &session);
+    assert!(plan.body.contains("It stays as it is"), "{}", plan.body);
     // The form has the user and not the secret, which stays with another user.
     let shown = tcp.get(&form, &session).body;
     assert!(shown.contains("value=\"alice\"") && !shown.contains(SECRET));

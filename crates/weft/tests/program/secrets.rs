@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::serving::{File, Serving, file, free_port, serve_by, text, weft};
+use crate::admin::{Admin, with_socket};
+use crate::serving::{File, Serving, file, free_port, good, serve, serve_by, text, weft};
 use crate::told::end_in_order;
 
 const NQN: &str = "nqn.2026-01.io.weft:a";
@@ -240,4 +242,92 @@ fn hosts_are_told_to_speak_tls_where_they_must_and_a_closed_listener_is_noted() 
         &told,
         &["note: no host can connect at 127.0.0.1:", "weft key new"],
     );
+}
+
+/// A secret in the form of DH-HMAC-CHAP, and one of CHAP.
+const DHCHAP: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+const CHAP: &str = "what finders know";
+
+/// A weft whose configuration holds secrets and the digest of a token itself.
+fn with_secrets_inside() -> (Admin, String) {
+    let port = free_port();
+    let good = good(port);
+    let text = format!(
+        "{good}[[nvme.subsystem.host]]\nnqn = \"{HOST}\"\ndhchap_secret = \"{DHCHAP}\" # by hand\n\
+         [iscsi.discovery]\nchap = {{ user = \"finder\", secret = '{CHAP}' }}\n\
+         [[admin.token]]\nname = \"ci\"\nrole = \"viewer\"\nsha256 = \"{}\"\n",
+        "a".repeat(64)
+    );
+    let (served, private) = (with_socket(&text), PermissionsExt::from_mode(0o600));
+    let file = file(&served);
+    fs::set_permissions(&file.path, private).expect("ours");
+    (Admin::of(serve(&file.path), file, port), served)
+}
+
+#[test]
+fn configuration_is_shown_without_the_secrets_in_it_and_is_applied_with_them() {
+    let (admin, served) = with_secrets_inside();
+    let shown = |arguments: &[&str]| {
+        let told = expect_done(&admin.ask(arguments));
+        for secret in [DHCHAP, CHAP, &"a".repeat(64)] {
+            assert!(!told.contains(secret), "{arguments:?}: {told}");
+        }
+        told
+    };
+    let dumped = shown(&["dump"]);
+    let secrets = [DHCHAP, &"a".repeat(64)].map(|secret| format!("\"{secret}\""));
+    let left = [&*secrets[0], &secrets[1], &format!("'{CHAP}'")];
+    let expected = left.iter().fold(served.clone(), |text, secret| {
+        text.replace(secret, "\"(set)\"")
+    });
+    assert_eq!(dumped, expected);
+    assert_eq!(shown(&["history", "1"]), dumped);
+    shown(&["dump", "--json"]);
+    shown(&["get"]);
+    for path in ["/v1/config", "/v1/config/history/1"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: weft\r\n\r\n");
+        let answer = admin.exchange(request.as_bytes());
+        assert!(
+            answer.contains("(set)") && !answer.contains(CHAP),
+            "{answer}"
+        );
+    }
+    // What is shown comes back, changed elsewhere, and the file keeps its secrets.
+    let copy = admin.file.path.with_file_name("copy.toml");
+    let copied = copy.to_str().expect("UTF-8");
+    fs::write(&copy, &dumped).expect("room");
+    let same = expect_done(&admin.ask(&["diff", "-c", copied]));
+    assert_eq!(same, "nothing to do\n");
+    fs::write(&copy, dumped + "# more\n").expect("room");
+    expect_done(&admin.ask(&["apply", "-c", copied]));
+    let now = fs::read_to_string(&admin.file.path).expect("text");
+    assert_eq!(now, served + "# more\n");
+    // A secret of an earlier generation that is another now is no secret of this one.
+    fs::write(&copy, now.replace(CHAP, "what finders know now")).expect("room");
+    expect_done(&admin.ask(&["apply", "-c", copied]));
+    fs::write(&copy, shown(&["history", "1"])).expect("room");
+    let refused = admin.ask(&["diff", "-c", copied]);
+    let told = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{told}");
+    expect_parts(
+        &told,
+        &["`secret`: \"(set, another)\"", "write the secret itself"],
+    );
+    end_in_order(admin.serving);
+}
+
+#[test]
+fn file_that_was_written_by_a_dump_does_not_load_and_gets_its_secrets_by_apply() {
+    let (admin, served) = with_secrets_inside();
+    let path = admin.file.path.to_str().expect("UTF-8");
+    fs::write(path, expect_done(&admin.ask(&["dump"]))).expect("room");
+    let told = text(&check(&admin.file.path, None).stderr);
+    for key in ["dhchap_secret", "secret", "sha256"] {
+        expect_parts(&told, &[&format!("`{key}`: \"(set)\" is what weft shows")]);
+    }
+    expect_done(&admin.ask(&["apply", "-c", path]));
+    assert_eq!(fs::read_to_string(path).expect("text"), served);
+    let told = check(&admin.file.path, None);
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    end_in_order(admin.serving);
 }
