@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use api::Generation;
 use control::{FileText, Problem, Problems, SecretsRead};
-use control::{with_absolute_paths, with_secrets_kept};
+use control::{access_of, with_absolute_paths, with_secrets_kept};
 use server::Config;
 
 use crate::audit::{Audit, MADE};
@@ -193,7 +192,7 @@ impl Document {
         if let Holder::File(real) = holder
             && let Ok(there) = fs::metadata(real)
         {
-            text.mode = there.mode();
+            text.access = access_of(&there);
         }
         text.parse_again(self.keeper.place(), &self.secrets)
     }

@@ -2,7 +2,7 @@
 //! and the Challenge Handshake Authentication Protocol (RFC 1994) as iSCSI uses
 //! it (RFC 7143, section 12.1.3); DH-HMAC-CHAP and the pre-shared keys of NVMe; security
 //! contexts of the GSS-API, as protocols see them; the networks that peers may come from, and the
-//! modes of files with secrets.
+//! owners and modes of files with secrets.
 #![forbid(unsafe_code)]
 
 pub mod binary;
@@ -21,7 +21,7 @@ mod secret;
 pub mod user;
 
 pub use chap::{Algorithm, Challenge, Response};
-pub use file_mode::check_private;
+pub use file_mode::FileAccess;
 pub use key_file::{HostPsk, KEY_FILE_BYTES_MAX, key_line, parse_keys};
 pub use network::{Network, NetworkError};
 pub use secret::Secret;

@@ -66,12 +66,12 @@ impl ChapArgs {
     }
 }
 
-/// The secret in a file that other users may not read, without the end of its
-/// line.
+/// The secret in a file for secrets, without the end of its line.
 fn secret(path: &Path) -> Result<Secret, String> {
     let shown = path.display();
-    let bytes = read_private(path, Secret::LEN_MAX + 3)?;
-    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    let read = read_private(path, Secret::LEN_MAX + 3)?;
+    let bytes = read.bytes();
+    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     match line.len() {
         0 => Err(format!("{shown} holds no secret")),

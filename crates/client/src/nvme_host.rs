@@ -49,14 +49,14 @@ impl NvmeHostArgs {
 /// The first key of a file.
 fn psk(path: &Path) -> Result<Option<Psk>, String> {
     let bytes = read_private(path, KEY_FILE_BYTES_MAX + 1)?;
-    let keys = parse_keys(&bytes).map_err(|why| format!("{}: {why}", path.display()))?;
+    let keys = parse_keys(bytes.bytes()).map_err(|why| format!("{}: {why}", path.display()))?;
     Ok(keys.into_iter().next().map(|key| key.psk))
 }
 
 /// The secret in a file.
 fn secret(path: &Path) -> Result<DhchapKey, String> {
     let bytes = read_private(path, SECRET_BYTES_MAX)?;
-    let text = str::from_utf8(&bytes).unwrap_or_default();
+    let text = str::from_utf8(bytes.bytes()).unwrap_or_default();
     DhchapKey::parse(text.trim_end()).map_err(|why| format!("{}: {why}", path.display()))
 }
 

@@ -1,12 +1,14 @@
-//! Files that other users may not read.
+//! Files with secrets.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use auth::{FileAccess, Secret};
+
 /// The first `most` bytes of one; a sentence for the user where it cannot be used.
-pub(crate) fn read_private(path: &Path, most: usize) -> Result<Vec<u8>, String> {
+pub(crate) fn read_private(path: &Path, most: usize) -> Result<Secret, String> {
     let shown = path.display();
     let cannot = |error| format!("{shown} cannot be read: {error}");
     // Looked at before it is opened: opening a pipe would block.
@@ -14,11 +16,16 @@ pub(crate) fn read_private(path: &Path, most: usize) -> Result<Vec<u8>, String> 
         return Err(format!("{shown} is no file"));
     }
     let file = File::open(path).map_err(cannot)?;
-    let mode = file.metadata().map_err(cannot)?.mode();
-    auth::check_private(&shown.to_string(), mode)?;
-    let mut bytes = Vec::new();
-    file.take(most as u64)
-        .read_to_end(&mut bytes)
-        .map_err(cannot)?;
-    Ok(bytes)
+    let about = file.metadata().map_err(cannot)?;
+    let access = FileAccess {
+        owner: about.uid(),
+        mode: about.mode(),
+    };
+    access.check_private(&shown.to_string())?;
+    // Of the whole size at once: what grows leaves copies behind.
+    let mut bytes = Vec::with_capacity(most + 1);
+    let read = file.take(most as u64).read_to_end(&mut bytes);
+    let secret = Secret::new(bytes);
+    read.map_err(cannot)?;
+    Ok(secret)
 }

@@ -77,7 +77,7 @@ mod tests {
         COMPARED.with(|compared| compared.set(0));
         let origin = Origin {
             folder: Path::new(""),
-            mode: Some(0o600),
+            access: Some(auth::FileAccess::OWN),
         };
         let config = parse(&document(count), &origin, &[0]).expect("a configuration");
         assert_eq!(config.iscsi_targets.len(), count as usize + 1);

@@ -41,12 +41,13 @@ mod volume;
 mod without_secrets;
 mod words;
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf, absolute};
 use std::time::UNIX_EPOCH;
 
+use auth::FileAccess;
 use server::nfs::FileSystemKind;
 use server::{Config, check};
 use store::Kind;
@@ -123,12 +124,9 @@ pub fn load(path: &Path) -> Result<Config, Problems> {
 pub struct FileText {
     /// Its text.
     pub text: String,
-    /// Its mode: a file with secrets must not be readable to others.
-    pub mode: u32,
+    /// Who may read it: others may not where it has secrets.
+    pub access: FileAccess,
 }
-
-/// The mode of a file that others cannot read.
-const OWN_MODE: u32 = 0o600;
 
 impl FileText {
     /// One that is its owner's alone.
@@ -136,7 +134,7 @@ impl FileText {
     pub fn of_own(text: String) -> FileText {
         FileText {
             text,
-            mode: OWN_MODE,
+            access: FileAccess::OWN,
         }
     }
 
@@ -209,7 +207,7 @@ impl FileText {
     fn parsed(&self, place: &Path, before: &SecretsRead) -> parse::Parsed {
         let origin = Origin {
             folder: place.parent().unwrap_or(Path::new("")),
-            mode: Some(self.mode),
+            access: Some(self.access),
         };
         parse::parse(&self.text, &origin, before, &reactor::affinity())
     }
@@ -246,7 +244,7 @@ fn unread(path: &Path, error: &io::Error) -> Problems {
 
 fn read(path: &Path) -> io::Result<FileText> {
     let file = File::open(path)?;
-    let mode = file.metadata()?.mode();
+    let access = access_of(&file.metadata()?);
     let mut text = String::new();
     // Hosts are served from the same memory while it is read again.
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
@@ -255,7 +253,16 @@ fn read(path: &Path) -> io::Result<FileText> {
         let why = format!("it has more than {size}, and is hardly a configuration");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
-    Ok(FileText { text, mode })
+    Ok(FileText { text, access })
+}
+
+/// Whose a file is, and what others may do with it.
+#[must_use]
+pub fn access_of(about: &Metadata) -> FileAccess {
+    FileAccess {
+        owner: about.uid(),
+        mode: about.mode(),
+    }
 }
 
 /// Where the text of a configuration comes from.
@@ -263,8 +270,8 @@ fn read(path: &Path) -> io::Result<FileText> {
 pub struct Origin<'o> {
     /// Paths in it are relative to this.
     pub folder: &'o Path,
-    /// The mode of its file: a file with secrets must not be readable to others.
-    pub mode: Option<u32>,
+    /// Who may read its file: others may not where it has secrets.
+    pub access: Option<FileAccess>,
 }
 
 /// What is allowed in a configuration, but its author may want to know.

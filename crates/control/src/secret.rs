@@ -211,10 +211,8 @@ impl<'o> Secrets<'o> {
             return placed.map(|(made, stand_in)| (made, stand_in, span));
         }
         let text = section.text(sink, key)?;
-        let mode = self.origin.mode;
-        let private = mode.map_or(Ok(()), |mode| {
-            auth::check_private("the configuration", mode)
-        });
+        let access = self.origin.access;
+        let private = access.map_or(Ok(()), |access| access.check_private("the configuration"));
         let private = private.and_then(|()| check_is_shown(text.value));
         let private = private.map_err(|why| format!("{why}, or use `{in_file}`"));
         match private.and_then(|()| make(&Secret::new(text.value.as_bytes()))) {

@@ -5,11 +5,12 @@ use std::env;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use auth::{KEY_FILE_BYTES_MAX, Secret};
 use linux_keyutils::{KeyError, KeyRing, KeyRingIdentifier};
+
+use crate::access_of;
 
 /// What stands before the name of a credential (systemd.exec(5), `LoadCredential=`).
 const CREDENTIAL: &str = "credential:";
@@ -26,7 +27,7 @@ const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 /// Where a secret lies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SecretPlace {
-    /// In a file that other users may not read.
+    /// In a file that is its owner's alone, or root's and read by its group.
     File(PathBuf),
     /// In the credential of a name.
     Credential(String),
@@ -137,7 +138,7 @@ enum Unread {
     Error(io::Error),
     /// It is a folder, a pipe, a socket or a device.
     NoFile,
-    /// Everybody may read or write it: so, and what to do.
+    /// Others may read or write it: so, and what to do.
     Open(String),
 }
 
@@ -174,8 +175,8 @@ fn read_private(path: &Path, most: usize) -> Result<Secret, Unread> {
         return Err(Unread::NoFile);
     }
     let mut file = File::open(path)?;
-    let mode = file.metadata()?.mode();
-    auth::check_private(&path.display().to_string(), mode).map_err(Unread::Open)?;
+    let private = access_of(&file.metadata()?).check_private(&path.display().to_string());
+    private.map_err(Unread::Open)?;
     // Of the whole size at once: what grows leaves copies behind.
     let mut bytes = vec![0; most];
     let mut len = 0;
@@ -272,7 +273,7 @@ mod tests {
             told(&place)
         );
         fs::write(&path, "a secret").expect("written");
-        for (mode, is_good) in [(0o600, true), (0o640, true), (0o644, false), (0o602, false)] {
+        for (mode, is_good) in [(0o600, true), (0o400, true), (0o644, false), (0o602, false)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("ours");
             match place.read(100, MADE) {
                 Ok(secret) => {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use auth::FileAccess;
 use nvmf::command::AnaState;
 use nvmf::{Advertise, AnaGroup, HostTerms, NSID_MAX, Referral};
 use reactor::Choice;
@@ -56,7 +57,7 @@ fn read(text: &str) -> Result<Config, Vec<Problem>> {
 fn origin(folder: &str) -> Origin<'_> {
     Origin {
         folder: Path::new(folder),
-        mode: Some(0o100_600),
+        access: Some(FileAccess::OWN),
     }
 }
 

@@ -210,7 +210,7 @@ mod tests {
         let mistakes = |text: &str| {
             let origin = Origin {
                 folder: "/".as_ref(),
-                mode: None,
+                access: None,
             };
             let list = parse(text, &origin, &[0]).expect_err("mistakes");
             let file = "weft.toml".to_owned();

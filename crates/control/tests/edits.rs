@@ -218,7 +218,7 @@ fn all(text: &str) -> Objects {
 fn config(text: &str) -> Option<String> {
     let origin = Origin {
         folder: Path::new("/nowhere"),
-        mode: Some(0o600),
+        access: Some(auth::FileAccess::OWN),
     };
     let parsed = parse(text, &origin, &[0, 1]).ok()?;
     Some(format!("{parsed:?}"))

@@ -316,7 +316,7 @@ impl Parts {
     fn config(&self, port: u16) -> Option<Config> {
         let origin = Origin {
             folder: Path::new(""),
-            mode: None,
+            access: None,
         };
         let text = self.text(port);
         match parse(&text, &origin, &reactor::affinity()) {

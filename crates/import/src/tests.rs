@@ -94,7 +94,7 @@ pub(super) fn load(found: &Imported) -> Config {
     }
     let origin = Origin {
         folder: Path::new(""),
-        mode: Some(0o600),
+        access: Some(auth::FileAccess::OWN),
     };
     let document = found.document_with_secrets();
     let config = control::parse(&document, &origin, &reactor::affinity());

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use auth::FileAccess;
 use auth::gss::{ContextStep, Unfinished};
 use auth::gss_acceptor::{AcceptError, GssAcceptor};
 
@@ -95,5 +96,9 @@ fn check_private(path: &Path) -> Result<(), String> {
     if !about.is_file() {
         return Err(format!("keytab {shown} is no file"));
     }
-    auth::check_private(&shown.to_string(), about.mode())
+    let access = FileAccess {
+        owner: about.uid(),
+        mode: about.mode(),
+    };
+    access.check_private(&shown.to_string())
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use auth::FileAccess;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -96,13 +97,13 @@ pub fn read_crls(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static
     sections(path, &bytes, "certificate revocation list (X509 CRL)")
 }
 
-/// The private key in a file that no other user may read.
+/// The private key in a file for secrets.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let shown = path.display();
-    let bytes = read(path, |mode| auth::check_private(&shown.to_string(), mode))?;
+    let bytes = read(path, |access| access.check_private(&shown.to_string()))?;
     let text = String::from_utf8_lossy(&bytes);
     if text.contains("ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
         return Err(format!(
@@ -125,7 +126,10 @@ fn sections<T: PemObject>(path: &Path, bytes: &[u8], what: &str) -> Result<Vec<T
     }
 }
 
-fn read(path: &Path, may_have: impl FnOnce(u32) -> Result<(), String>) -> Result<Vec<u8>, String> {
+fn read(
+    path: &Path,
+    may_have: impl FnOnce(FileAccess) -> Result<(), String>,
+) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let cannot = |error| format!("{shown} cannot be read: {error}");
     // Looked at before it is opened: opening a pipe would block.
@@ -133,7 +137,11 @@ fn read(path: &Path, may_have: impl FnOnce(u32) -> Result<(), String>) -> Result
         return Err(format!("{shown} is no file"));
     }
     let file = File::open(path).map_err(cannot)?;
-    may_have(file.metadata().map_err(cannot)?.mode())?;
+    let about = file.metadata().map_err(cannot)?;
+    may_have(FileAccess {
+        owner: about.uid(),
+        mode: about.mode(),
+    })?;
     let mut bytes = Vec::new();
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
     match read.map_err(cannot)? as u64 > FILE_BYTES_MAX {

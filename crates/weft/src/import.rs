@@ -146,7 +146,7 @@ fn back(format: Format, file: &Path) -> io::Result<ExitCode> {
 fn is_whole(imported: &Imported, file: &str) -> bool {
     let origin = Origin {
         folder: Path::new(""),
-        mode: Some(0o600),
+        access: Some(auth::FileAccess::OWN),
     };
     let document = imported.document_with_secrets();
     let checked = control::parse(&document, &origin, &reactor::affinity());

@@ -186,7 +186,7 @@ fn on_the_host(path: &Path, pair: &Pair) -> String {
 }
 
 fn check(path: &Path, pair: &Pair) -> Result<String, String> {
-    let (keys, mut text) = (read(path)?, checked_mode(path)?);
+    let (keys, mut text) = (read(path)?, of_group(path)?);
     for (number, key) in (1..).zip(keys) {
         let (hash, suite) = (key.psk.hash().name(), key.psk.hash().cipher_suite());
         let until = match key.until {
@@ -214,19 +214,15 @@ fn check(path: &Path, pair: &Pair) -> Result<String, String> {
     Ok(text)
 }
 
-/// What the group of the file may do with it, if it may do anything; what everybody may do with it
-/// weft does not take.
-fn checked_mode(path: &Path) -> Result<String, String> {
+/// That the group of the file may read it, if it may: so weft reads a file of root's.
+fn of_group(path: &Path) -> Result<String, String> {
     let shown = path.display().to_string();
     let about = fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?;
-    auth::check_private(&shown, about.mode())
-        .map_err(|why| format!("{why}, and make another key if others had it"))?;
     let mode = about.mode() & 0o777;
     Ok(match mode & 0o070 {
         0 => String::new(),
         _ => format!(
-            "mode {mode:04o}: its group may read or write the key; if that is not meant, \
-             `chmod 600 {}`\n",
+            "mode {mode:04o}: its group may read the key; if that is not meant, `chmod 600 {}`\n",
             shell_quoted(&shown)
         ),
     })
@@ -300,10 +296,15 @@ fn read(path: &Path) -> Result<Vec<HostPsk>, String> {
         return Err(format!("{} is no file", path.display()));
     }
     let file = File::open(path).map_err(cannot)?;
-    let mut bytes = Vec::new();
-    let most = KEY_FILE_BYTES_MAX as u64 + 1;
-    file.take(most).read_to_end(&mut bytes).map_err(cannot)?;
+    control::access_of(&file.metadata().map_err(cannot)?)
+        .check_private(&path.display().to_string())
+        .map_err(|why| format!("{why}, and make another key if others had it"))?;
+    // Of the whole size at once: what grows leaves copies behind.
+    let most = KEY_FILE_BYTES_MAX + 1;
+    let mut bytes = Vec::with_capacity(most + 1);
+    let read = file.take(most as u64).read_to_end(&mut bytes);
     let bytes = Secret::new(bytes);
+    read.map_err(cannot)?;
     parse_keys(bytes.bytes()).map_err(|why| format!("{}: {why}", path.display()))
 }
 

@@ -104,7 +104,10 @@ fn secrets_that_are_none_are_refused_and_not_shown() {
         );
     }
     let open = Origin {
-        mode: Some(0o100_644),
+        access: Some(FileAccess {
+            mode: 0o100_644,
+            ..FileAccess::OWN
+        }),
         ..origin("")
     };
     let list = parse(&one("dhchap_secret", KEY), &open, &[0]).unwrap_err();

@@ -614,9 +614,10 @@ fn credentials(user: &str, secret: &str) -> Credentials {
 
 /// As a process reads it that finds its files in `folder`.
 fn read_in(text: &str, folder: &Path, mode: u32) -> Result<Config, Vec<Problem>> {
+    let owner = 1000;
     let origin = Origin {
         folder,
-        mode: Some(mode),
+        access: Some(FileAccess { owner, mode }),
     };
     parse(text, &origin, &[0])
 }
@@ -624,7 +625,7 @@ fn read_in(text: &str, folder: &Path, mode: u32) -> Result<Config, Vec<Problem>>
 #[test]
 fn secrets_arrive_from_files_and_from_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
-    secret_file(folder.path(), "weft", "battery staple\r\n", 0o640);
+    secret_file(folder.path(), "weft", "battery staple\r\n", 0o400);
     let text = file(
         "chap_algorithms = [\"sha1\"]\n[iscsi.discovery]\n\
          chap = { user = \"finder\", secret = \"who is there?\" }",
@@ -725,7 +726,7 @@ fn secret_in_a_file_that_other_users_may_read_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for (mode, is_fine) in [
         (0o100_600, true),
-        (0o100_640, true),
+        (0o100_640, false),
         (0o100_644, false),
         (0o100_602, false),
     ] {

@@ -255,7 +255,7 @@ fn export_says_what_it_has_no_form_for_and_makes_nothing_else_of_it() {
         [[limit]]\nname = \"slow\"\niops = 100\n";
     let origin = control::Origin {
         folder: std::path::Path::new(""),
-        mode: Some(0o600),
+        access: Some(auth::FileAccess::OWN),
     };
     let config = control::parse(document, &origin, &reactor::affinity()).expect("a configuration");
     let (text, found) = exported("targetcli", &config);
@@ -285,7 +285,7 @@ fn export_leaves_out_what_is_encrypted_snapshots_and_what_is_elsewhere() {
         [[listener]]\naddress = \"127.0.0.1:3260\"\nprotocol = \"iscsi\"\n";
     let origin = control::Origin {
         folder: std::path::Path::new(""),
-        mode: Some(0o600),
+        access: Some(auth::FileAccess::OWN),
     };
     let config = control::parse(document, &origin, &reactor::affinity()).expect("a configuration");
     for name in ["nvmetcli", "targetcli"] {
