@@ -2,6 +2,7 @@
 //! says the hash.
 
 use crc_fast::{CrcAlgorithm, checksum};
+use zeroize::Zeroizing;
 
 use crate::Secret;
 use crate::binary::{base64, parse_base64};
@@ -47,9 +48,10 @@ pub(crate) fn parse<'a>(
 
 /// The text of a key.
 pub(crate) fn text(kind: &str, code: &str, key: &Secret) -> String {
-    let mut bytes = key.bytes().to_vec();
-    bytes.extend(crc32(&bytes));
-    format!("{kind}:{code}:{}:", base64(&bytes))
+    // Each of its whole size at once: what grows leaves copies behind.
+    let bytes = Zeroizing::new([key.bytes(), &crc32(key.bytes())].concat());
+    let digits = Zeroizing::new(base64(&bytes));
+    [kind, ":", code, ":", &digits, ":"].concat()
 }
 
 /// The CRC-32 of Ethernet.

@@ -2,10 +2,15 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use zeroize::Zeroizing;
+
+use crate::Secret;
 use crate::psk::Psk;
 
 /// Bytes of a file, at most.
 pub const KEY_FILE_BYTES_MAX: usize = 4096;
+/// Bytes of a line that is written, at most.
+const LINE_BYTES_MAX: usize = 128;
 /// Keys that one host may have at a time.
 const KEYS_MAX: usize = 8;
 
@@ -77,17 +82,20 @@ fn time_of(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| format!("\"{text}\" is no time: write 2026-12-24T18:00:00Z"))
 }
 
-/// A line for a key.
+/// The text of a file of keys.
 #[must_use]
-pub fn key_line(key: &HostPsk) -> String {
-    let text = key.psk.interchange();
-    match key.until {
-        Some(until) => {
+pub fn key_lines(keys: &[HostPsk]) -> Secret {
+    // Of the whole size at once: what grows leaves copies behind.
+    let mut text = Vec::with_capacity(keys.len() * LINE_BYTES_MAX);
+    for key in keys {
+        text.extend_from_slice(Zeroizing::new(key.psk.interchange()).as_bytes());
+        if let Some(until) = key.until {
             let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + until);
-            format!("{text} until {until}\n")
+            text.extend_from_slice(format!(" until {until}").as_bytes());
         }
-        None => format!("{text}\n"),
+        text.push(b'\n');
     }
+    Secret::new(text)
 }
 
 #[cfg(test)]
@@ -103,7 +111,9 @@ mod tests {
         };
         let until = Duration::from_secs(1_800_000_000);
         let keys = vec![key(1, None), key(2, Some(until))];
-        let text: String = keys.iter().map(key_line).collect();
+        let written = key_lines(&keys);
+        let text = str::from_utf8(written.bytes()).unwrap();
+        assert!(written.len() <= keys.len() * LINE_BYTES_MAX);
         let read = |text: &str| parse_keys(text.as_bytes());
         assert_eq!(read(&format!("# rotated\n\n{text}")), Ok(keys));
         for (text, why) in [

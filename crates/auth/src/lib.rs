@@ -22,6 +22,6 @@ pub mod user;
 
 pub use chap::{Algorithm, Challenge, Response};
 pub use file_mode::FileAccess;
-pub use key_file::{HostPsk, KEY_FILE_BYTES_MAX, key_line, parse_keys};
+pub use key_file::{HostPsk, KEY_FILE_BYTES_MAX, key_lines, parse_keys};
 pub use network::{Network, NetworkError};
 pub use secret::Secret;

@@ -4,6 +4,7 @@ use std::os::raw::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
+use auth::Secret;
 use auth::psk::{PskHash, TlsPsk};
 use s2n_tls::config::Config;
 use s2n_tls::connection::Connection;
@@ -228,8 +229,13 @@ unsafe extern "C" fn note_secret(
     let (label, secret) = (words.next(), words.nth(1));
     let hex = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     note(label.unwrap_or_default(), || {
-        let secret = secret.unwrap_or_default().chunks(2).map(hex);
-        secret.collect()
+        let digits = secret.unwrap_or_default();
+        // Of the whole size at once: what grows leaves copies behind.
+        let mut bytes = vec![0; digits.len() / 2];
+        let mut both = bytes.iter_mut().zip(digits.chunks_exact(2));
+        let is_hex = both.all(|(byte, pair)| hex(pair).map(|read| *byte = read).is_some());
+        let secret = Secret::new(bytes);
+        is_hex.then_some(secret)
     });
     0
 }

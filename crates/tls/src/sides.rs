@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use auth::Secret;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
@@ -156,7 +157,7 @@ struct NotedSecrets;
 
 impl KeyLog for NotedSecrets {
     fn log(&self, label: &str, _: &[u8], secret: &[u8]) {
-        note(label.as_bytes(), || Some(secret.to_vec()));
+        note(label.as_bytes(), || Some(Secret::new(secret)));
     }
 }
 

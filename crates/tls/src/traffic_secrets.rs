@@ -21,14 +21,13 @@ thread_local! {
 }
 
 /// Notes what a library tells of under a label of the key log; of other labels nothing.
-pub(crate) fn note(label: &[u8], secret: impl FnOnce() -> Option<Vec<u8>>) {
+pub(crate) fn note(label: &[u8], secret: impl FnOnce() -> Option<Secret>) {
     let is_clients = match label {
         b"CLIENT_TRAFFIC_SECRET_0" => true,
         b"SERVER_TRAFFIC_SECRET_0" => false,
         _ => return,
     };
     if let Some(secret) = secret() {
-        let secret = Secret::new(secret);
         TOLD.with_borrow_mut(|told| told.push(TrafficSecret { is_clients, secret }));
     }
 }

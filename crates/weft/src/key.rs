@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use auth::psk::{Derivation, Psk, PskHash};
-use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, key_line, parse_keys};
+use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, key_lines, parse_keys};
 use clap::{Args, Subcommand, ValueEnum};
 use control::ClientStep;
 use nvmf::{check_host_nqn, check_subsystem_nqn};
@@ -127,7 +127,7 @@ fn make(path: &Path, pair: &Pair, hash: HashName) -> Result<String, String> {
         HashName::Sha384 => PskHash::Sha384,
     })?;
     let shown = path.display();
-    let file = write_new(path, &key_line(&key)).map_err(|error| match error.kind() {
+    let file = write_new(path, &key_lines(&[key])).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
             format!("{shown} is there already: give another name, or remove it if no host has it")
         }
@@ -250,12 +250,9 @@ fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
         until: Some(key.until.map_or(until, |known| known.min(until))),
         ..key
     });
-    let text: String = [new]
-        .into_iter()
-        .chain(kept)
-        .map(|key| key_line(&key))
-        .collect();
-    parse_keys(text.as_bytes()).map_err(|why| {
+    let keys: Vec<_> = [new].into_iter().chain(kept).collect();
+    let text = key_lines(&keys);
+    parse_keys(text.bytes()).map_err(|why| {
         let shown = path.display();
         format!("{shown} with one key more: {why}; take out the lines of keys that no host has")
     })?;
@@ -309,14 +306,14 @@ fn read(path: &Path) -> Result<Vec<HostPsk>, String> {
 }
 
 /// Writes a file that is not there yet, for its owner alone.
-fn write_new(path: &Path, text: &str) -> io::Result<File> {
+fn write_new(path: &Path, text: &Secret) -> io::Result<File> {
     let made = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(path);
     let mut file = made?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(text.bytes())?;
     file.sync_all()?;
     Ok(file)
 }

@@ -2,7 +2,7 @@
 //! wrong by then.
 
 use auth::psk::{Psk, PskHash};
-use auth::{HostPsk, key_line};
+use auth::{HostPsk, key_lines};
 use linux_keyutils::{Key, KeyRing, KeyRingIdentifier};
 use needs::needs;
 
@@ -12,10 +12,11 @@ const HOST: &str = "nqn.2026-01.org.example:h";
 
 /// A line of a key file.
 fn line(byte: u8) -> String {
-    key_line(&HostPsk {
+    let key = HostPsk {
         psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(byte)),
         until: None,
-    })
+    };
+    String::from_utf8(key_lines(&[key]).bytes().to_vec()).expect("text")
 }
 
 /// A target whose host has its key in a keyring, and that has a certificate.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use auth::dhchap::{DhchapHash, DhchapKey};
 use auth::psk::{Psk, PskHash};
-use auth::{HostPsk, key_line};
+use auth::{HostPsk, key_lines};
 use linux_keyutils::{KeyRing, KeyRingIdentifier};
 use needs::needs;
 
@@ -14,10 +14,11 @@ use super::*;
 
 /// A line of a key file.
 fn key() -> String {
-    key_line(&HostPsk {
+    let key = HostPsk {
         psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(9)),
         until: None,
-    })
+    };
+    String::from_utf8(key_lines(&[key]).bytes().to_vec()).expect("text")
 }
 
 /// A configuration in a folder, one host of which has its key in `place`.
