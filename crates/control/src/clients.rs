@@ -144,21 +144,65 @@ impl NvmeProof {
 /// `host` and `file` are as a shell takes them.
 #[must_use]
 pub fn tls_key_steps(host: &str, subsystem: &str, file: &str) -> Vec<ClientStep> {
-    let insert = |command: &str, title: &str| {
+    let insert = |command: &str, key: &str, title: &str| {
         let lines = [subsystem, DISCOVERY_NQN].map(|subnqn| {
-            format!(
-                "{command} --identity=1 --hostnqn={host} --subsysnqn={subnqn} \
-                 --keydata=\"$(head -n1 {file})\""
-            )
+            format!("{command} --identity=1 --hostnqn={host} --subsysnqn={subnqn} {key}")
         });
         step(title, &lines)
     };
     vec![
         insert(
-            "nvme check-tls-key --insert",
-            "Its key, as root, with tlshd (ktls-utils) running",
+            "nvme keys insert-tls-psk",
+            &format!("< {file}"),
+            "Its key, as root, with nvme-cli 3, and with tlshd (ktls-utils) running",
         ),
-        insert("nvme keys insert-tls-psk", "The same with nvme-cli 3"),
+        insert(
+            "nvme check-tls-key --insert",
+            &format!("--keydata=\"$(head -n1 {file})\""),
+            "The same with nvme-cli 2, which takes a key as an argument alone: whoever is logged in \
+             on the host may see it meanwhile",
+        ),
+    ]
+}
+
+/// What a Linux host with a secret writes once, so that no argument of nvme-cli has it.
+fn secret_steps(
+    (by, address): (&str, SocketAddr),
+    nqn: &str,
+    (host, comment): (HostProof, &str),
+) -> Vec<ClientStep> {
+    let (ip, port) = (address.ip(), address.port());
+    let tls = |line: &str| {
+        if host.tls {
+            line.to_owned()
+        } else {
+            String::new()
+        }
+    };
+    let file = |title: &str, content: String| {
+        let lines = format!("(umask 077; cat > {SECRET_FILE} <<END\n{content}\nEND\n)");
+        let lines: Vec<_> = lines.lines().map(str::to_owned).collect();
+        step(format!("{title}{comment}"), &lines)
+    };
+    let (json_tls, ini_tls) = (tls(", \"tls\": true"), tls("tls = true\n"));
+    vec![
+        file(
+            "Its secret, with nvme-cli 2, in a file for root alone; before 2.11 nvme-cli takes it \
+             as an argument alone (--dhchap-secret)",
+            format!(
+                "[{{\"hostnqn\": \"{HOST_NQN_THERE}\", \"hostid\": \"$(cat /etc/nvme/hostid)\",\n  \
+                 \"dhchap_key\": \"{HOST_SECRET}\",\n  \
+                 \"subsystems\": [{{\"nqn\": \"{nqn}\", \"ports\": [\n    \
+                 {{\"transport\": \"{by}\", \"traddr\": \"{ip}\", \"trsvcid\": \"{port}\"{json_tls}}}]}}]}}]"
+            ),
+        ),
+        file(
+            "The same with nvme-cli 3",
+            format!(
+                "[Subsystem]\nnqn = {nqn}\n{ini_tls}kxchap-secret = {HOST_SECRET}\n\
+                 controller = transport={by};traddr={ip};trsvcid={port}"
+            ),
+        ),
     ]
 }
 
@@ -269,8 +313,10 @@ impl Reached<'_> {
         let by = if proof.is_by_rdma { "rdma" } else { "tcp" };
         let connect = proof.ways().map(|(HostProof { tls, dhchap }, comment)| {
             let tls = if tls { TLS_OPTION } else { "" };
-            let dhchap = if dhchap { DHCHAP_OPTION } else { "" };
-            format!("nvme connect -t {by} -a {ip} -s {port} -n {nqn}{tls}{dhchap}{comment}")
+            match dhchap {
+                true => format!("nvme connect --config {SECRET_FILE}{comment}"),
+                false => format!("nvme connect -t {by} -a {ip} -s {port} -n {nqn}{tls}{comment}"),
+            }
         });
         let first = [
             format!("modprobe nvme-{by}"),
@@ -278,6 +324,9 @@ impl Reached<'_> {
         ];
         let lines: Vec<_> = first.into_iter().chain(connect).collect();
         let mut steps = vec![step("From Linux, as root, with nvme-cli", &lines)];
+        for way in proof.ways().filter(|(host, _)| host.dhchap) {
+            steps.extend(secret_steps((by, self.address), nqn, way));
+        }
         if proof.ways().any(|(host, _)| host.tls) {
             let title = "A key for TLS, made here once for each host: it prints what both sides do";
             let new = format!("weft key new host.psk --host {HOST_NQN} --subsystem {nqn}");
@@ -559,8 +608,10 @@ impl Reached<'_> {
 
 /// How nvme-cli is told to speak TLS.
 const TLS_OPTION: &str = " --tls";
-/// How nvme-cli is told the secret of a host, which stands in a file there.
-const DHCHAP_OPTION: &str = " --dhchap-secret=\"$(cat host.dhchap)\"";
+/// The file by which nvme-cli is told the secret of a host.
+const SECRET_FILE: &str = "host.conf";
+/// The secret of a host, which stands in a file there.
+const HOST_SECRET: &str = "$(cat host.dhchap)";
 /// Stands for the NQN of a host.
 const HOST_NQN: &str = "HOSTNQN";
 /// The same on the host itself.
@@ -705,7 +756,8 @@ mod tests {
         for text in [&linux, &own] {
             assert!(!text.contains("tcp"), "{text}");
         }
-        assert!(linux.contains("nvme connect -t rdma"), "{linux}");
+        assert!(linux.contains("nvme discover -t rdma"), "{linux}");
+        assert!(linux.contains("\"transport\": \"rdma\""), "{linux}");
         assert!(own.contains("discover rdma://192.0.2.1:3260"), "{own}");
         assert!(own.contains("perf rdma://192.0.2.1:3260/"), "{own}");
         // Hosts with keys for TLS alone.
@@ -778,10 +830,9 @@ mod tests {
                 of("a key in the configuration"),
                 of("a secret in the configuration"),
             );
-            assert!(
-                !key.contains("dhchap") && secret.contains("dhchap"),
-                "{told}"
-            );
+            let has_secret =
+                |line: &str| line.contains("dhchap") || line.contains("--config host.conf");
+            assert!(!has_secret(key) && has_secret(secret), "{told}");
             assert!(
                 !secret.contains("--tls") && !secret.contains("--psk-file"),
                 "{told}"
@@ -807,9 +858,22 @@ mod tests {
     fn hosts_with_secrets_are_told_where_theirs_is_read() {
         let proof = NvmeProof::new(&[DHCHAP]);
         let told = of_subsystem(proof, ClientSystem::Linux);
+        for line in [
+            "nvme connect --config host.conf",
+            "  \"dhchap_key\": \"$(cat host.dhchap)\",",
+            "    {\"transport\": \"tcp\", \"traddr\": \"192.0.2.1\", \"trsvcid\": \"3260\"}]}]}]",
+            "kxchap-secret = $(cat host.dhchap)",
+        ] {
+            assert!(told.lines().any(|told| told == line), "{line}: {told}");
+        }
+        assert!(!told.contains("--dhchap-secret="), "{told}");
+        let both = of_subsystem(
+            NvmeProof::new(&[HostProof::new(true, true)]),
+            ClientSystem::Linux,
+        );
         assert!(
-            told.contains("--dhchap-secret=\"$(cat host.dhchap)\""),
-            "{told}"
+            both.contains("\"3260\", \"tls\": true}") && both.contains("tls = true\n"),
+            "{both}"
         );
         let own = of_subsystem(proof, ClientSystem::Other);
         assert!(own.contains("--dhchap-secret-file host.dhchap"), "{own}");

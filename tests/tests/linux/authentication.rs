@@ -1,6 +1,7 @@
 //! In-band authentication: the kernel's host with weft, and weft's initiator with the kernel's
 //! target.
 
+use control::{ClientSystem, HostProof, NvmeProof, Reached, ReachedObject};
 use interop::guest::{Config, Guest};
 use interop::initramfs::HOST_NQN;
 use interop::scripts::{
@@ -10,6 +11,7 @@ use interop::systems::FORKY;
 use interop::weft::{NQN, WeftProcess, free_address};
 use needs::needs;
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -30,7 +32,7 @@ const WAYS: [&str; 6] = [
 ];
 
 /// A subsystem for each way.
-fn config(address: std::net::SocketAddr) -> String {
+fn config(address: SocketAddr) -> String {
     let subsystems = WAYS.iter().map(|way| {
         let (hash, group) = way.split_once('-').expect("a hash and a group");
         format!(
@@ -45,6 +47,23 @@ fn config(address: std::net::SocketAddr) -> String {
     format!("{subsystems}[[listener]]\naddress = \"{address}\"\n[admin]\nsocket = \"off\"\n")
 }
 
+/// What connects a host with a secret to the subsystem of the last way, and what it writes before.
+fn lines_of_the_connect_page(port: u16) -> [String; 2] {
+    let nqn = format!("{NQN}-{}", WAYS[5]);
+    let proof = NvmeProof::new(&[HostProof::new(false, true)]);
+    let reached = Reached {
+        what: ReachedObject::Subsystem { nqn: &nqn, proof },
+        address: SocketAddr::new(MACHINE.parse().expect("an address"), port),
+        weft: "weft",
+    };
+    let steps = reached.steps(ClientSystem::Linux);
+    let connect = steps[0].lines.last().expect("it is the last one");
+    let by_file = steps
+        .iter()
+        .find(|step| step.title.starts_with("Its secret"));
+    [connect.clone(), by_file.expect("a step").lines.join("\n")]
+}
+
 #[needs(guest, system(forky))]
 #[test]
 fn kernels_host_and_weft_authenticate_each_other_by_every_hash_and_group() {
@@ -52,7 +71,10 @@ fn kernels_host_and_weft_authenticate_each_other_by_every_hash_and_group() {
     let address = free_address();
     let target = WeftProcess::serve(name, &config(address), address);
     let (port, ways) = (address.port().to_string(), WAYS.join(" "));
+    let [connect, by_file] = lines_of_the_connect_page(address.port());
     let settings = [
+        ("BY_FILE", &*by_file),
+        ("CONNECT", &connect),
         ("ADDR", MACHINE),
         ("PORT", &port),
         ("NQN", NQN),
