@@ -72,7 +72,7 @@ mod tests {
         });
         TlsFiles {
             certificate,
-            key,
+            key: key.into(),
             client_ca: None,
             client_crl: None,
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use tls::{Certificate, ClientAuthorities, Identity, MakeSide, SAN_KINDS, TlsFiles};
+use tls::{Certificate, ClientAuthorities, Identity, MakeSide, SAN_KINDS, SecretPlace, TlsFiles};
 
 use crate::source::{Section, Sink, file};
 
@@ -20,8 +20,8 @@ pub(crate) fn tls_files(
     section.missing(sink, "certificate", "certificate = \"server.pem\"");
     section.missing(sink, "key", "key = \"server.key\"");
     let mut path = |key| file(sink, section, key, folder);
-    let [certificate, key, client_ca, client_crl] =
-        ["certificate", "key", "client_ca", "client_crl"].map(&mut path);
+    let [certificate, client_ca, client_crl] =
+        ["certificate", "client_ca", "client_crl"].map(&mut path);
     let told = |sink: &mut Sink, key: &str, why: String| {
         sink.add(&section.span_of(key), format!("`{key}`: {why}"));
     };
@@ -42,7 +42,15 @@ pub(crate) fn tls_files(
         }
     });
     let authorities = authorities.transpose();
+    let key = section.text(sink, "key");
     let (certificate, key) = (certificate?, key?);
+    let key = match SecretPlace::parse(key.value, folder) {
+        Ok(key) => key,
+        Err(why) => {
+            told(sink, "key", why);
+            return None;
+        }
+    };
     let chain = tls::read_certificates(&certificate).map_err(|why| ("certificate", why));
     let identity = chain.and_then(|chain| {
         let read = tls::read_key(&key);

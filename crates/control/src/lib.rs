@@ -32,7 +32,6 @@ mod rdma;
 mod reload;
 mod schema;
 mod secret;
-mod secret_place;
 mod snapshot_schedule;
 mod source;
 mod targets;

@@ -327,7 +327,7 @@ pub const SCHEMA: &[Keys] = &[
     (
         KERBEROS,
         &[
-            key("keytab", Takes::File),
+            key("keytab", Takes::Secret),
             key("domain", Takes::Text),
             key("realm", Takes::Text),
             key("service", Takes::Text),
@@ -488,7 +488,7 @@ pub(crate) const ADMIN_CLIENT: &str = "[[admin.client]]";
 /// What a server of TLS shows, and whom it believes.
 const TLS_FILES: &[Key] = &[
     key("certificate", Takes::File),
-    key("key", Takes::File),
+    key("key", Takes::Secret),
     key("client_ca", Takes::File),
     key("client_crl", Takes::File),
 ];

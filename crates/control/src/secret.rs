@@ -8,10 +8,10 @@ use std::ops::Range;
 use auth::dhchap::DhchapKey;
 use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
 use iscsi::Credentials;
+use tls::{KeyNow, SecretPlace};
 
 use crate::Origin;
 use crate::schema::SCHEMA;
-use crate::secret_place::{KeyNow, SecretPlace};
 use crate::source::{Section, Sink};
 use crate::without_secrets::check_is_shown;
 

@@ -163,7 +163,7 @@ mod tests {
         let mode = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(&key, mode).expect("ours");
         let chain = read_certificates(&of(&format!("{name}.pem"))).expect("there");
-        Identity::new(chain, read_key(&key).expect("there")).expect("they fit")
+        Identity::new(chain, read_key(&key.into()).expect("there")).expect("they fit")
     }
 
     fn server() -> CertificateHandshake {

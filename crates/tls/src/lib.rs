@@ -16,6 +16,7 @@ mod pem;
 pub mod psk_handshake;
 pub mod records;
 mod renewed;
+mod secret_place;
 mod sides;
 #[cfg(test)]
 mod tests;
@@ -30,5 +31,6 @@ pub use handshake::{HandshakeError, HandshakeStep, ProvenPeer, Secured};
 pub use pem::{ClientAuthorities, Identity, read_certificates, read_crls, read_key};
 pub use renewed::{MakeSide, RenewedTls, TlsFiles};
 pub use rustls::{ClientConfig, ServerConfig};
+pub use secret_place::{KeyNow, SECRET_PLACE, SecretPlace, is_no_path};
 pub use sides::{ServerSide, client_side, rpc_client_side};
 pub use words::{failure_of, problem_of};

@@ -1,22 +1,24 @@
 //! Files in PEM.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use auth::FileAccess;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use crate::secret_place::SecretPlace;
 use crate::sides::provider;
 use crate::words::problem_of;
 
 /// More than any of these files has.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+/// More than any key has.
+const KEY_BYTES_MAX: usize = 64 << 10;
 
 /// A certificate with those that it is signed by, and its key.
 #[derive(Debug)]
@@ -39,11 +41,11 @@ impl Identity {
         Ok(Identity { chain, key })
     }
 
-    /// Of two files.
+    /// Of a file and of where the key lies.
     ///
     /// # Errors
     /// What is wrong with one, or that they do not belong together.
-    pub fn read(certificate: &Path, key: &Path) -> Result<Identity, String> {
+    pub fn read(certificate: &Path, key: &SecretPlace) -> Result<Identity, String> {
         Identity::new(read_certificates(certificate)?, read_key(key)?)
     }
 }
@@ -85,7 +87,7 @@ pub(crate) fn roots(path: &Path) -> Result<RootCertStore, String> {
 /// # Errors
 /// What is wrong with it.
 pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    sections(path, &read(path, |_| Ok(()))?, "certificate (CERTIFICATE)")
+    sections(&path.display(), &read(path)?, "certificate (CERTIFICATE)")
 }
 
 /// The certificate revocation lists in a file, one at least.
@@ -93,31 +95,32 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, St
 /// # Errors
 /// What is wrong with it.
 pub fn read_crls(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    let bytes = read(path, |_| Ok(()))?;
-    sections(path, &bytes, "certificate revocation list (X509 CRL)")
+    let bytes = read(path)?;
+    sections(
+        &path.display(),
+        &bytes,
+        "certificate revocation list (X509 CRL)",
+    )
 }
 
-/// The private key in a file for secrets.
+/// The private key in a place for secrets.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let shown = path.display();
-    let bytes = read(path, |access| access.check_private(&shown.to_string()))?;
-    let text = String::from_utf8_lossy(&bytes);
+pub fn read_key(place: &SecretPlace) -> Result<PrivateKeyDer<'static>, String> {
+    let secret = place.read(KEY_BYTES_MAX, "put the key of the certificate there")?;
+    let text = String::from_utf8_lossy(secret.bytes());
     if text.contains("ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
         return Err(format!(
-            "the key in {shown} is behind a passphrase: `openssl pkey -in {shown} -out FILE` \
-             writes it without"
+            "the key in {place} is behind a passphrase: `openssl pkey -in FILE` writes it without"
         ));
     }
-    let keys: Vec<_> = sections(path, &bytes, "private key (PRIVATE KEY)")?;
+    let keys: Vec<_> = sections(place, secret.bytes(), "private key (PRIVATE KEY)")?;
     Ok(keys.into_iter().next().expect("one at least"))
 }
 
 /// All sections of a kind, one at least.
-fn sections<T: PemObject>(path: &Path, bytes: &[u8], what: &str) -> Result<Vec<T>, String> {
-    let shown = path.display();
+fn sections<T: PemObject>(shown: &dyn Display, bytes: &[u8], what: &str) -> Result<Vec<T>, String> {
     let all: Result<Vec<T>, _> = T::pem_slice_iter(bytes).collect();
     match all {
         Ok(all) if all.is_empty() => Err(format!("{shown} holds no {what} in PEM")),
@@ -126,10 +129,7 @@ fn sections<T: PemObject>(path: &Path, bytes: &[u8], what: &str) -> Result<Vec<T
     }
 }
 
-fn read(
-    path: &Path,
-    may_have: impl FnOnce(FileAccess) -> Result<(), String>,
-) -> Result<Vec<u8>, String> {
+fn read(path: &Path) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let cannot = |error| format!("{shown} cannot be read: {error}");
     // Looked at before it is opened: opening a pipe would block.
@@ -137,11 +137,6 @@ fn read(
         return Err(format!("{shown} is no file"));
     }
     let file = File::open(path).map_err(cannot)?;
-    let about = file.metadata().map_err(cannot)?;
-    may_have(FileAccess {
-        owner: about.uid(),
-        mode: about.mode(),
-    })?;
     let mut bytes = Vec::new();
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
     match read.map_err(cannot)? as u64 > FILE_BYTES_MAX {

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::pem::{ClientAuthorities, Identity};
+use crate::secret_place::{KeyNow, SecretPlace};
 use crate::sides::ServerSide;
 
-/// Files in PEM, by which a server speaks TLS.
+/// Files in PEM and the place of a key, by which a server speaks TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// What is shown: a certificate, and those that it is signed by.
     pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
+    /// Where its private key lies.
+    pub key: SecretPlace,
     /// The authorities that sign the certificates of clients; `None`: clients show none.
     pub client_ca: Option<PathBuf>,
     /// What those have revoked.
@@ -43,8 +44,13 @@ struct TlsRead {
     wrong: Option<String>,
 }
 
-/// Inode, length and time of a file, or that it cannot be seen.
-type FileStamp = Result<(u64, u64, i64, i64), io::ErrorKind>;
+/// What shows that a file, or a key of the kernel, is another than before.
+#[derive(Clone, Debug, PartialEq)]
+enum FileStamp {
+    /// Inode, length and time, or that it cannot be seen.
+    File(Result<(u64, u64, i64, i64), io::ErrorKind>),
+    Key(KeyNow),
+}
 
 impl RenewedTls {
     /// Of files that must be good at the start.
@@ -121,11 +127,12 @@ fn stamps_of(files: &TlsFiles) -> Vec<FileStamp> {
         let there = fs::metadata(path).map_err(|error| error.kind())?;
         Ok((there.ino(), there.len(), there.mtime(), there.mtime_nsec()))
     };
-    let all = [
-        Some(certificate),
-        Some(key),
-        client_ca.as_ref(),
-        client_crl.as_ref(),
-    ];
-    all.into_iter().flatten().map(|path| stamp(path)).collect()
+    let of_key = match key.file() {
+        Ok(path) => FileStamp::File(stamp(&path)),
+        Err(_) => FileStamp::Key(key.key_now()),
+    };
+    let files = [Some(certificate), client_ca.as_ref(), client_crl.as_ref()];
+    let files = files.into_iter().flatten();
+    let files = files.map(|path| FileStamp::File(stamp(path)));
+    files.chain([of_key]).collect()
 }

@@ -27,8 +27,8 @@ fn file(folder: &Path, text: &str, mode: u32) -> PathBuf {
 }
 
 /// A key of the tests' data that nobody else may read, whatever the checkout has made of it.
-fn key_of(folder: &Path, name: &str) -> PathBuf {
-    file(folder, &fs::read_to_string(of(name)).expect("there"), 0o600)
+fn key_of(folder: &Path, name: &str) -> SecretPlace {
+    file(folder, &fs::read_to_string(of(name)).expect("there"), 0o600).into()
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn file_that_does_not_do_is_told_with_its_name_and_a_remedy() {
     let why = Identity::read(&of("server.pem"), &key).expect_err("another's");
     assert!(why.contains("not that of the certificate"), "{why}");
     let open = file(folder, "", 0o644);
-    let why = read_key(&open).expect_err("everybody may read it");
+    let why = read_key(&open.into()).expect_err("everybody may read it");
     assert!(
         why.contains("chmod 600") && why.contains("file.pem"),
         "{why}"
@@ -90,10 +90,10 @@ fn file_that_does_not_do_is_told_with_its_name_and_a_remedy() {
             "openssl pkey",
         ),
     ] {
-        let why = read_key(&file(folder, text, 0o600)).expect_err(text);
+        let why = read_key(&file(folder, text, 0o600).into()).expect_err(text);
         assert!(why.contains(part), "{text}: {why}");
     }
-    let why = read_key(folder).expect_err("a folder");
+    let why = read_key(&folder.to_owned().into()).expect_err("a folder");
     assert!(why.contains("is no file"), "{why}");
     let why = read_certificates(Path::new("/no/such.pem")).expect_err("none");
     assert!(why.contains("/no/such.pem cannot be read"), "{why}");

@@ -154,7 +154,9 @@ type Known = (Option<Arc<ClientConfig>>, Option<String>);
 impl RemoteArgs {
     fn known(&self) -> Result<Known, String> {
         let shown = match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => Some(Identity::read(certificate, key)?),
+            (Some(certificate), Some(key)) => {
+                Some(Identity::read(certificate, &key.clone().into())?)
+            }
             _ => None,
         };
         let tls = self.ca.as_ref().map(|ca| tls::client_side(ca, shown));

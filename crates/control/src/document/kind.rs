@@ -1,6 +1,7 @@
 //! The kinds of objects that a configuration holds: one line each.
 
 use std::fmt;
+use tls::SECRET_PLACE;
 
 use serde_json::{Map, Value};
 
@@ -11,7 +12,6 @@ use crate::schema::{
     REFERRAL, SNAPSHOT_SCHEDULE, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, is_secret,
     keys_of,
 };
-use crate::secret_place::SECRET_PLACE;
 use crate::source::nearest;
 
 /// One object of a configuration: its kind, and the names of what it is in and of itself.

@@ -1,12 +1,12 @@
 //! A text that moves to another folder.
 
 use std::path::Path;
+use tls::is_no_path;
 
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
 use super::list::set_text;
 use crate::schema::{FILE, Takes, keys_of};
-use crate::secret_place::is_no_path;
 
 /// The text with every relative path in it made absolute, as of a configuration in `folder`. A
 /// text that is no TOML stays as it is.

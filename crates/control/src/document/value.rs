@@ -1,10 +1,10 @@
 //! Values of fields: from JSON to the text's own form.
 
 use serde_json::Value as Json;
+use tls::SECRET_PLACE;
 use toml_edit::{Array, InlineTable, Value};
 
 use crate::schema::{Key, SCHEMA, Takes, keys_of};
-use crate::secret_place::SECRET_PLACE;
 use crate::source::hint_for_key;
 
 /// The key of a section, or what is wrong with its name.

@@ -1,12 +1,12 @@
 //! By which keys users of NFS clients prove who they are, and who they are here.
 
 use std::path::{Path, PathBuf};
+use tls::SecretPlace;
 
 use server::check;
 use server::nfs::KerberosSettings;
 
 use crate::schema::{KERBEROS, SCHEMA};
-use crate::secret_place::SecretPlace;
 use crate::source::{At, Section, Sink};
 
 /// Bytes of a file of keys that are looked at: one of a host has a few hundred.
@@ -57,14 +57,23 @@ pub(super) fn read(sink: &mut Sink, nfs: &Section, folder: &Path) -> Option<Kerb
 
 /// The file is looked at now, as other files of keys are.
 fn checked_keytab(sink: &mut Sink, path: &At<&str>, folder: &Path) -> Option<PathBuf> {
-    let file = folder.join(path.value);
-    let place = SecretPlace::File(file.clone());
+    let mut wrong = |why: String| {
+        sink.add(&path.span, format!("`keytab`: {why}"));
+        None
+    };
+    let place = SecretPlace::parse(path.value, folder);
+    // MIT's library has no keytabs in keyrings.
+    let file = place.and_then(|place| Ok((place.file()?, place)));
+    let (file, place) = match file {
+        Ok(file) => file,
+        Err(why) => return wrong(why),
+    };
     let read = place.read(
         KEYTAB_BYTES_MAX,
         "`ktadd -k FILE nfs/HOST` of `kadmin` makes one",
     );
     let shown = file.display();
-    let wrong = match read.map(|keytab| has_key(keytab.bytes())) {
+    let why = match read.map(|keytab| has_key(keytab.bytes())) {
         Ok(Some(true)) => return Some(file),
         Ok(Some(false)) => format!(
             "{shown} has no key of {SERVICE}/HOST: `ktadd -k {shown} {SERVICE}/HOST` of `kadmin` \
@@ -76,8 +85,7 @@ fn checked_keytab(sink: &mut Sink, path: &At<&str>, folder: &Path) -> Option<Pat
         ),
         Err(why) => why,
     };
-    sink.add(&path.span, format!("`keytab`: {wrong}"));
-    None
+    wrong(why)
 }
 
 /// How a version of keytabs writes its numbers, and the components of a principal that it counts

@@ -132,6 +132,19 @@ fn kerberos_without_its_keys_or_with_names_that_are_none_is_refused() {
             &["(mode 0644); `chmod 600` it"],
         ),
         ("weft.keytab", "text.keytab", &["is no keytab", "ktadd -k"]),
+        (
+            "weft.keytab",
+            "keyring:weft",
+            &["`keytab`: a file is needed, not a key of the kernel; name a path"],
+        ),
+        (
+            "weft.keytab",
+            "credential:weft",
+            &[
+                "`keytab`: weft has no credential weft",
+                "LoadCredential=weft:FILE",
+            ],
+        ),
         ("keytab =", "# keytab =", &["lacks the key `keytab`"]),
         ("keytab =", "keytaab =", &["did you mean `keytab`"]),
         ("domain =", "# domain =", &["lacks the key `domain`"]),

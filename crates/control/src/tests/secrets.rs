@@ -9,6 +9,7 @@ use auth::psk::{Psk, PskHash};
 use auth::{HostPsk, key_lines};
 use linux_keyutils::{KeyRing, KeyRingIdentifier};
 use needs::needs;
+use tls::{RenewedTls, ServerSide};
 
 use super::*;
 
@@ -183,4 +184,44 @@ fn secrets_of_both_sides_that_the_kernel_takes_back_are_no_one_secret() {
         none,
         "each is the same for as long as it is gone"
     );
+}
+
+#[needs(keyring)]
+#[test]
+fn private_key_of_a_certificate_comes_from_a_keyring_and_is_replaced_there() {
+    let description = format!("weft test of a certificate {}", std::process::id());
+    let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, false).expect("a keyring");
+    let folder = tempfile::tempdir().expect("a folder");
+    tls_files(folder.path());
+    let of = |name: &str| fs::read(folder.path().join(name)).expect("there");
+    let config = format!(
+        "{}[nfs]\nstate = \"st\"\n[nfs.tls]\ncertificate = \"server.pem\"\n\
+         key = \"keyring:{description}\"\n",
+        file(SIZE, "", ANY, LOCAL, "")
+    );
+    let origin = origin(folder.path().to_str().expect("a path"));
+    let told = parse(&config, &origin, &[0]).expect_err("no such key");
+    let told = told
+        .iter()
+        .map(|problem| &*problem.text)
+        .collect::<String>();
+    assert!(
+        told.contains("`key`: ") && told.contains("no keyring of weft has it"),
+        "{told}"
+    );
+    let put = |name: &str| {
+        ring.add_key(&*description, of(name).as_slice())
+            .expect("room")
+    };
+    put("server.key");
+    let config = parse(&config, &origin, &[0]).expect("a key");
+    let files = config.nfs.tls.expect("it is there");
+    let renewed = RenewedTls::read(&files, ServerSide::for_rpc).expect("they fit");
+    assert_eq!(renewed.look(), None);
+    put("old.key");
+    let why = renewed.look().expect("another key").expect_err("another's");
+    assert!(why.contains("not that of the certificate"), "{why}");
+    let added = put("server.key");
+    assert_eq!(renewed.look(), Some(Ok(())));
+    added.invalidate().expect("ours");
 }

@@ -1,10 +1,10 @@
 //! By what the keys of a `[[volume]]` are wrapped.
 
 use std::path::Path;
+use tls::SecretPlace;
 
 use store::{EncryptionSettings, WrappingKey};
 
-use crate::secret_place::SecretPlace;
 use crate::source::{Section, Sink};
 
 /// The keys of a volume that name a key, and a passphrase.

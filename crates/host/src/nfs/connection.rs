@@ -62,7 +62,8 @@ impl RpcTls {
     /// # Errors
     /// What of the files cannot be used.
     pub fn read(name: &str, ca: &Path, shown: Option<(&Path, &Path)>) -> Result<RpcTls, String> {
-        let shown = shown.map(|(certificate, key)| Identity::read(certificate, key));
+        let shown =
+            shown.map(|(certificate, key)| Identity::read(certificate, &key.to_owned().into()));
         Ok(RpcTls {
             side: rpc_client_side(ca, shown.transpose()?)?,
             name: name.to_owned(),

@@ -40,7 +40,7 @@ fn files(folder: &Path) -> TlsFiles {
     });
     TlsFiles {
         certificate,
-        key,
+        key: key.into(),
         client_ca: Some(data("ca.pem")),
         client_crl: None,
     }

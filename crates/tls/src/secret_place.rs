@@ -5,20 +5,21 @@ use std::env;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use auth::{KEY_FILE_BYTES_MAX, Secret};
+use auth::{FileAccess, Secret};
 use linux_keyutils::{KeyError, KeyRing, KeyRingIdentifier};
-
-use crate::access_of;
 
 /// What stands before the name of a credential (systemd.exec(5), `LoadCredential=`).
 const CREDENTIAL: &str = "credential:";
 /// What stands before the description of a key of type `user` (keyrings(7)).
 const KEYRING: &str = "keyring:";
 /// Where a secret may lie, for people.
-pub(crate) const SECRET_PLACE: &str =
+pub const SECRET_PLACE: &str =
     "the path of a file, credential: and a name, or keyring: and a description";
+/// Bytes of a key of type `user`, at most (keyrings(7)).
+const KEYRING_BYTES_MAX: usize = 32_767;
 /// What a kernel without keyrings says.
 const ENOSYS: i32 = 38;
 /// Names the folder of the credentials.
@@ -26,7 +27,7 @@ const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 /// Where a secret lies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum SecretPlace {
+pub enum SecretPlace {
     /// In a file that is its owner's alone, or root's and read by its group.
     File(PathBuf),
     /// In the credential of a name.
@@ -70,15 +71,7 @@ impl SecretPlace {
                 read_private(path, most).map_err(|unread| unread.told(path, made))
             }
             SecretPlace::Credential(name) => {
-                let folder = env::var_os(CREDENTIALS_DIRECTORY).ok_or_else(|| {
-                    format!(
-                        "weft has no credential {name}: systemd gives it to the service alone \
-                         (${CREDENTIALS_DIRECTORY} is not set); start weft by its unit, with \
-                         LoadCredential={name}:FILE in it, or check as `systemd-run --pipe -p \
-                         LoadCredential={name}:FILE weft check -c ...`"
-                    )
-                })?;
-                let path = Path::new(&folder).join(name);
+                let path = credential_path(name)?;
                 read_private(&path, most).map_err(|unread| match unread {
                     Unread::Error(error) if error.kind() == io::ErrorKind::NotFound => format!(
                         "weft has no credential {name}; write LoadCredential={name}:FILE into its \
@@ -94,8 +87,31 @@ impl SecretPlace {
     }
 }
 
+impl SecretPlace {
+    /// The file that it is, where it is one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn file(&self) -> Result<PathBuf, String> {
+        match self {
+            SecretPlace::File(path) => Ok(path.clone()),
+            SecretPlace::Credential(name) => credential_path(name),
+            SecretPlace::Keyring(_) => Err(format!(
+                "a file is needed, not a key of the kernel; name a path, or {CREDENTIAL} and a name"
+            )),
+        }
+    }
+}
+
+impl From<PathBuf> for SecretPlace {
+    fn from(path: PathBuf) -> SecretPlace {
+        SecretPlace::File(path)
+    }
+}
+
 /// What a key of the kernel is.
-pub(crate) enum KeyNow {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyNow {
     /// It can be read.
     Read(Secret),
     /// It was revoked or has expired (keyrings(7)).
@@ -110,7 +126,7 @@ impl SecretPlace {
         let SecretPlace::Keyring(description) = self else {
             return KeyNow::Unreadable;
         };
-        match key_of(description, KEY_FILE_BYTES_MAX + 1) {
+        match key_of(description, KEYRING_BYTES_MAX) {
             Ok(secret) => KeyNow::Read(secret),
             Err(KeyError::KeyRevoked | KeyError::KeyExpired) => KeyNow::Withdrawn,
             Err(_) => KeyNow::Unreadable,
@@ -129,8 +145,21 @@ impl fmt::Display for SecretPlace {
 }
 
 /// Whether a text names something else than a path.
-pub(crate) fn is_no_path(text: &str) -> bool {
+#[must_use]
+pub fn is_no_path(text: &str) -> bool {
     text.starts_with(CREDENTIAL) || text.starts_with(KEYRING)
+}
+
+fn credential_path(name: &str) -> Result<PathBuf, String> {
+    let folder = env::var_os(CREDENTIALS_DIRECTORY).ok_or_else(|| {
+        format!(
+            "weft has no credential {name}: systemd gives it to the service alone \
+             (${CREDENTIALS_DIRECTORY} is not set); start weft by its unit, with \
+             LoadCredential={name}:FILE in it, or check as `systemd-run --pipe -p \
+             LoadCredential={name}:FILE weft check -c ...`"
+        )
+    })?;
+    Ok(Path::new(&folder).join(name))
 }
 
 /// Why a file with a secret is not read.
@@ -175,7 +204,12 @@ fn read_private(path: &Path, most: usize) -> Result<Secret, Unread> {
         return Err(Unread::NoFile);
     }
     let mut file = File::open(path)?;
-    let private = access_of(&file.metadata()?).check_private(&path.display().to_string());
+    let about = file.metadata()?;
+    let access = FileAccess {
+        owner: about.uid(),
+        mode: about.mode(),
+    };
+    let private = access.check_private(&path.display().to_string());
     private.map_err(Unread::Open)?;
     // Of the whole size at once: what grows leaves copies behind.
     let mut bytes = vec![0; most];
@@ -290,6 +324,15 @@ mod tests {
         assert_eq!(first.bytes(), b"a s");
         let of_folder = SecretPlace::File(folder.path().to_owned());
         assert!(told(&of_folder).ends_with("is no file; name one"));
+    }
+
+    #[test]
+    fn place_that_is_no_file_is_told_where_one_is_needed() {
+        let path = PathBuf::from("/a.keytab");
+        assert_eq!(SecretPlace::from(path.clone()).file(), Ok(path));
+        let why = SecretPlace::Keyring("a".to_owned()).file();
+        let why = why.expect_err("no file");
+        assert!(why.contains("; name a path, or credential: "), "{why}");
     }
 
     #[test]
