@@ -1,12 +1,12 @@
 //! What is served: SIGHUP and the admin socket change it, one at a time.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, UNIX_EPOCH};
 
 use api::{
     AdminPlaces, Audit, AuditVerified, Changed, ConfigText, Figures, Generation, GenerationText,
     History, HistoryEntry, Host, LastChange, Listener, ObjectChange, ObjectVerb, PlanLine,
-    RefusalSummary, Refusals, RequestKey, TargetStatus,
+    RecentRefusals, RefusalSummary, Refusals, RequestKey, TargetStatus,
 };
 use control::{
     Edit, FileText, ObjectPath, PlannedChange, Problems, SecretsRead, ServedDocument,
@@ -696,8 +696,23 @@ impl ServedFile {
             connections: report.connections,
             memory_bytes: report.pool_bytes,
             memory_max_bytes: self.running.config().memory_max,
+            refused: self.recent_refusals(&served),
             counters: counters(&report),
         }
+    }
+
+    /// What was refused in the last hour.
+    fn recent_refusals(&self, served: &Served) -> Option<RecentRefusals> {
+        const HOUR_S: u64 = 3600;
+        let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+        let mut recent = self.running.refusals();
+        recent.retain(|refused| refused.last_unix_s + HOUR_S > now);
+        let different = recent.len();
+        let most = recent.into_iter().max_by_key(|refused| refused.count)?;
+        Some(RecentRefusals {
+            different,
+            most_frequent: refusal_of(most, served),
+        })
     }
 
     /// What is measured of the target, as OpenMetrics text.

@@ -38,7 +38,7 @@ pub use login::{LoginAddress, LoginRequest};
 pub use objects::{ConfigObject, ConfigObjects, ObjectChange, ObjectVerb};
 pub use problem::{FileProblem, ObjectProblem, ProblemDetails, ServedGeneration};
 pub use rates::FigureSample;
-pub use refusals::{RefusalSummary, Refusals};
+pub use refusals::{RecentRefusals, RefusalSummary, Refusals};
 pub use scrubs::{ScrubRequest, ScrubVerb, ScrubsDone, VolumeScrub, VolumeScrubs};
 pub use self_test::{SelfTest, SelfTestOutcome, SelfTestRequest};
 pub use snapshots::{

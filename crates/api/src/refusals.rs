@@ -40,3 +40,12 @@ pub struct Refusals {
     /// A bounded number.
     pub refusals: Vec<RefusalSummary>,
 }
+
+/// What was refused in the last hour, at a glance.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RecentRefusals {
+    /// Refusals that differ in their peer or reason.
+    pub different: usize,
+    /// The one that was repeated most, since it was first refused.
+    pub most_frequent: RefusalSummary,
+}

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Document, Protocol};
+use crate::{Document, Protocol, RecentRefusals};
 
 /// A target that runs.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -53,6 +53,9 @@ pub struct TargetStatus {
     pub memory_bytes: u64,
     /// The most that it may be.
     pub memory_max_bytes: u64,
+    /// What was refused in the last hour.
+    #[serde(default)]
+    pub refused: Option<RecentRefusals>,
     /// What has been done since the start, by name; `null`: this build does not count it.
     pub counters: BTreeMap<String, Option<u64>>,
 }

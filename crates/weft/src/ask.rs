@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use admin::{AdminAddress, Answer, Request};
-use api::{LastChange, PlanLine, TargetStatus};
+use api::{LastChange, PlanLine, RecentRefusals, TargetStatus};
 use clap::Args;
 use control::{Problem, Problems, format_size};
 use serde::de::DeserializeOwned;
@@ -412,5 +412,25 @@ fn show_amounts(
         let count = status.counters.get(count).copied().flatten();
         row(name, count.unwrap_or(0).to_string())?;
     }
-    Ok(())
+    match &status.refused {
+        Some(refused) => row("refused", recently(refused)),
+        None => Ok(()),
+    }
+}
+
+/// What was refused most in the last hour.
+fn recently(refused: &RecentRefusals) -> String {
+    let RecentRefusals {
+        different,
+        most_frequent: most,
+    } = refused;
+    let address = most.address.map(|address| address.to_string());
+    let peer: Vec<_> = most.host.iter().cloned().chain(address).collect();
+    format!(
+        "in the last hour {different}; most often ({}): {}, {}: {}; `weft refusals` has all",
+        most.count,
+        peer.join(" at "),
+        most.kind,
+        most.reason
+    )
 }

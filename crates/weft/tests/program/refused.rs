@@ -177,6 +177,8 @@ fn refusal_is_told_once_with_its_count_and_what_lets_the_peer_in() {
     let mut target = closed();
     let told = target.ask(&["refusals"]);
     assert_eq!(told, "nothing was refused since weft was started\n");
+    let status = target.ask(&["status"]);
+    assert!(!status.contains("refused "), "{status}");
     for _ in 0..3 {
         for output in [target.connect(), target.log_in(IQN, &[]), target.mount_4()] {
             assert_ne!(output.status.code(), Some(0), "{}", text(&output.stdout));
@@ -238,7 +240,17 @@ fn refusal_of_a_wrong_secret_names_its_key_and_shows_no_secret() {
         assert!(allow.contains(part), "{part}: {allow}");
     }
     assert!(allow.lines().all(|line| line.starts_with('#')), "{allow}");
+    let status = target.ask(&["status"]);
+    let line = status.lines().find(|line| line.starts_with("refused "));
+    let why = refused["reason"].as_str().expect("words");
+    for part in [
+        "in the last hour 1; most often (1): ",
+        &format!("{INITIATOR} at 127.0.0.1, login refused: {why}; `weft refusals`"),
+    ] {
+        assert!(line.expect(&status).contains(part), "{part}: {status}");
+    }
     for told in [
+        status.clone(),
         target.ask(&["refusals"]),
         target.ask(&["refusals", "--json"]),
     ] {
