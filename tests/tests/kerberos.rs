@@ -2,6 +2,8 @@
 
 use std::env;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -11,6 +13,7 @@ use auth::gss::{ContextStep, GssContext, GssError, Unfinished};
 use auth::gss_acceptor::{AcceptError, GssAcceptor};
 use auth::gss_initiator::GssInitiator;
 use interop::kdc::Realm;
+use interop::weft::{WeftProcess, free_address};
 use kerberos::{Acceptor, Initiator, Keys, Users};
 use needs::needs;
 
@@ -476,4 +479,91 @@ fn token_that_is_sent_again_makes_a_context_whose_key_the_sender_has_not() {
             Err(GssError::BadMessage)
         );
     });
+}
+
+/// A call that begins a context of RPCSEC_GSS with a token (RFC 2203, section 5.2.2): the NULL
+/// procedure of NFS version 4.
+fn init_call(token: &[u8]) -> Vec<u8> {
+    const RPCSEC_GSS: u32 = 6;
+    const INIT: u32 = 1;
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let head: Vec<u8> = words(&[7, 0, 2, 100_003, 4, 0]);
+    // Version 1, no sequence number, no integrity, no handle.
+    let credential: Vec<u8> = words(&[RPCSEC_GSS, 20, 1, INIT, 0, 1, 0]);
+    let mut argument: Vec<u8> = words(&[0, 0, token.len() as u32]);
+    argument.extend_from_slice(token);
+    argument.resize(argument.len().next_multiple_of(4), 0);
+    let call = [head, credential, argument].concat();
+    let mark = 1 << 31 | call.len() as u32;
+    [&mark.to_be_bytes()[..], &call].concat()
+}
+
+/// Shows weft a token, waits for its answer, and says what `weft doctor client` and `weft events`
+/// tell then, each in one line.
+fn told_of(target: &WeftProcess, token: &[u8]) -> [String; 2] {
+    let mut stream = TcpStream::connect(target.address()).expect("it listens");
+    stream.write_all(&init_call(token)).expect("it reads");
+    stream.read_exact(&mut [0; 16]).expect("an answer");
+    let one_line = |told: String| told.split_whitespace().collect::<Vec<_>>().join(" ");
+    [&["doctor", "client", "127.0.0.1"][..], &["events"]].map(|words| one_line(target.run(words)))
+}
+
+fn config_with(kerberos: &str, address: SocketAddr, state: &Path) -> String {
+    format!(
+        "[[file_system]]\nname = \"files\"\nkind = \"mem\"\nsize = \"16MiB\"\n\
+         [[export]]\npath = \"/files\"\nfile_system = \"files\"\nallow_any_client = true\n\
+         [nfs]\nstate = \"{}\"\n{kerberos}\
+         [[listener]]\naddress = \"{address}\"\nprotocol = \"nfs\"\n\
+         [admin]\nsocket = \"admin.sock\"\nlisten = \"off\"\n",
+        state.display()
+    )
+}
+
+#[needs(guest, system(forky), library("libgssapi_krb5.so.2"))]
+#[test]
+fn clock_key_or_keytab_that_keeps_a_client_out_is_told_by_doctor_and_events() {
+    let name = "clock_key_or_keytab_that_keeps_a_client_out_is_told_by_doctor_and_events";
+    let prepare = |realm: &Realm| {
+        realm.add("nfs/other")?;
+        realm.add_keys("nfs/other", "other.keytab").map(drop)
+    };
+    in_realm(name, "clockskew = 1", prepare, |folder| {
+        let token = || first_token(&initiator(folder, "alice")).1;
+        let (address, keytab) = (free_address(), folder.join("weft.keytab"));
+        fs::copy(folder.join("nfs.keytab"), &keytab).expect("a copy");
+        let kerberos = format!(
+            "[nfs.kerberos]\nkeytab = \"{}\"\ndomain = \"test\"\n",
+            keytab.display()
+        );
+        let config = config_with(&kerberos, address, &folder.join("state"));
+        let target = WeftProcess::serve("kerberos-words", &config, address);
+        let expect = |token: &[u8], parts: &[&str]| {
+            for told in told_of(&target, token) {
+                for part in parts {
+                    assert!(told.contains(part), "{part}: {told}");
+                }
+            }
+        };
+        let late = token();
+        thread::sleep(Duration::from_millis(2_500));
+        expect(&late, &["KRB5KRB_AP_ERR_SKEW", "set both by NTP"]);
+        fs::rename(folder.join("other.keytab"), &keytab).expect("renamed");
+        expect(&token(), &["nfs/host@TEST", "`klist -k` shows what it has"]);
+        fs::remove_file(&keytab).expect("ours");
+        expect(&token(), &["weft.keytab", "`ktadd -k"]);
+        target.expect_orderly_end();
+    });
+}
+
+#[test]
+fn client_that_asks_for_kerberos_is_told_to_need_a_keytab_where_weft_has_none() {
+    let (folder, address) = (tempfile::tempdir().expect("a folder"), free_address());
+    let config = config_with("", address, folder.path());
+    let target = WeftProcess::serve("kerberos-none", &config, address);
+    for told in told_of(&target, b"a token") {
+        for part in ["it asks for Kerberos", "`keytab` of [nfs.kerberos]"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+    target.expect_orderly_end();
 }

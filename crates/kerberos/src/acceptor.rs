@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use auth::FileAccess;
 use auth::gss::{ContextStep, Unfinished};
@@ -20,6 +20,7 @@ use crate::{Failure, KerberosError, Users};
 /// not have, and RPCSEC_GSS takes nothing without it (RFC 2203, section 5.3.3.1). A cache would be
 /// a file to write for each context, and would refuse two clients at one moment by mistake.
 pub struct Acceptor {
+    keytab: PathBuf,
     credential: Credential,
     users: Users,
 }
@@ -41,7 +42,11 @@ impl Acceptor {
         let place = format!("FILE:{}", keytab.display());
         let places = [("keytab", place.as_str()), ("rcache", "none:")];
         let credential = Credential::to_accept(&name, &places).map_err(of_keys)?;
-        Ok(Acceptor { credential, users })
+        Ok(Acceptor {
+            keytab: keytab.to_owned(),
+            credential,
+            users,
+        })
     }
 
     fn establish(&self, context: Context) -> Result<Established, Failure> {
@@ -62,7 +67,10 @@ impl GssAcceptor for Acceptor {
             major: failure.major,
             minor: failure.minor,
             token,
-            why: failure.to_string(),
+            // The library does not say what to do about a file that is gone.
+            why: check_private(&self.keytab)
+                .err()
+                .unwrap_or_else(|| failure.to_string()),
         };
         let mut context = match unfinished {
             None => Context::new(self.credential.functions()),

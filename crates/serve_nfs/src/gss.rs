@@ -22,7 +22,7 @@ impl NfsConnection {
         let service = self.local.service.clone();
         let machine = &mut self.core.link.machine;
         let Some(acceptor) = service.acceptor() else {
-            let reason = "it asks for Kerberos, which this server has no keytab for";
+            let reason = "it asks for Kerberos, for which weft has no keys: `keytab` of [nfs.kerberos] names them";
             self.refuse_context(&reason);
             let machine = &mut self.core.link.machine;
             return machine.send_denied(tag, auth_stat::AUTH_BADCRED);
