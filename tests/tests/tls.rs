@@ -196,6 +196,31 @@ fn openssl_connects_by_keys_of_both_hashes() {
 
 #[needs(program("openssl"))]
 #[test]
+fn openssl_exchanges_keys_by_each_group_that_nvme_hosts_have() {
+    let secured = Secured::start("tls-openssl-groups");
+    let folder = secured.folder.path();
+    let psk = secured.psk(PskHash::Sha256);
+    let key = hex(psk.secret.bytes());
+    let suite = "-ciphersuites";
+    for (groups, suites) in [
+        ("X25519", "TLS_AES_128_GCM_SHA256"),
+        ("P-256", "TLS_AES_128_GCM_SHA256"),
+        ("P-384", "TLS_AES_128_GCM_SHA256"),
+        // NVMe/TCP does not allow the first of them.
+        (
+            "P-521",
+            "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256",
+        ),
+    ] {
+        let words = ["-tls1_3", "-psk", &key, "-groups", groups, suite, suites];
+        let (answer, said) = exchange(&mut secured.s_client(psk, &words), folder);
+        assert_eq!(answer, Some(ICRESP), "{groups}: {said}");
+    }
+    secured.target.expect_orderly_end();
+}
+
+#[needs(program("openssl"))]
+#[test]
 fn openssl_is_told_why_it_is_refused() {
     let secured = Secured::start("tls-openssl-refused");
     let folder = secured.folder.path();
@@ -217,6 +242,11 @@ fn openssl_is_told_why_it_is_refused() {
             &["-tls1_3"],
             "handshake failure",
             "offers no pre-shared key",
+        ),
+        (
+            &["-tls1_3", "-psk", &key, "-groups", "X448"],
+            "handshake failure",
+            "the TLS handshake failed",
         ),
     ] {
         let (answer, said) = exchange(&mut secured.s_client(psk, words), folder);

@@ -88,6 +88,7 @@ impl<'a> HelloReader<'a> {
 /// What of a ClientHello concerns keys.
 pub(crate) struct Offer<'a> {
     speaks_tls_1_3: bool,
+    suites: &'a [u8],
     /// Keys with a key exchange: those without have no forward secrecy.
     exchanges_keys: bool,
     /// The list of identities, and the list of their binders.
@@ -101,10 +102,11 @@ impl<'a> Offer<'a> {
         let mut hello = HelloReader(&message[4..]);
         hello.bytes(2 + 32)?;
         hello.short()?;
-        hello.long()?;
+        let suites = hello.long()?.0;
         hello.short()?;
         let mut offer = Offer {
             speaks_tls_1_3: false,
+            suites,
             exchanges_keys: false,
             keys: None,
             truncated: message,
@@ -141,6 +143,15 @@ impl<'a> Offer<'a> {
             }
         }
         Some(offer)
+    }
+
+    /// Whether the cipher suite that goes with keys of a hash is offered (RFC 8446, appendix B.4).
+    fn has_suite_of(&self, hash: PskHash) -> bool {
+        let suite = match hash {
+            PskHash::Sha256 => [0x13, 0x01],
+            PskHash::Sha384 => [0x13, 0x02],
+        };
+        self.suites.chunks(2).any(|offered| offered == suite)
     }
 }
 
@@ -181,7 +192,13 @@ pub(crate) fn chosen_psk(message: &[u8], known: &dyn KnownPsks) -> Result<TlsPsk
             _ => HandshakeError::WrongKey(identity.clone().into_owned()),
         };
         if let Some(psk) = psks.into_iter().find(proves) {
-            return Ok(psk);
+            let suite = psk.hash.cipher_suite();
+            return match offer.has_suite_of(psk.hash) {
+                true => Ok(psk),
+                false => Err(HandshakeError::Failed(format!(
+                    "it does not offer {suite}, the cipher suite of its key"
+                ))),
+            };
         }
         error.get_or_insert(wrong);
     }

@@ -18,9 +18,10 @@ use crate::hello;
 use crate::records::Alert;
 use crate::traffic_secrets::{TrafficSecrets, note};
 
-/// Of the library's policies one whose suites of TLS 1.3 are those of AES-GCM, which NVMe/TCP
-/// wants.
-const POLICY: &str = "20230317";
+/// Of the library's policies one that exchanges keys by x25519 and by the curves of NIST, and by
+/// nothing else. It knows ChaCha20, too, as all of these do, after the suites of AES-GCM:
+/// NVMe/TCP does not allow it, and [`hello::chosen_psk`] and [`PskHandshake::secured`] refuse it.
+const POLICY: &str = "20240503";
 
 /// The keys that a server has.
 pub trait KnownPsks: Send + Sync {
@@ -153,12 +154,18 @@ impl PskHandshake {
         {
             return Err(HandshakeError::NoPsk);
         }
+        let psk = self.psk.take().expect("chosen before");
+        let suite = connection.cipher_suite().map_err(failed)?;
+        if suite != psk.hash.cipher_suite() {
+            let why = format!("the other side has chosen {suite}, which NVMe/TCP does not allow");
+            return Err(HandshakeError::Failed(why));
+        }
         let (sealer, opener) = self.secrets.keys(self.mode == Mode::Server)?;
         Ok(Secured {
             sealer,
             opener,
             left: self.bytes.input.split_off(self.bytes.taken),
-            peer: ProvenPeer::Psk(self.psk.take().expect("chosen before")),
+            peer: ProvenPeer::Psk(psk),
         })
     }
 }
@@ -279,7 +286,9 @@ mod tests {
     use mem::{Budget, Pool};
 
     use super::*;
-    use crate::records::{ContentType, EXTRA_BYTES, Opened, Plain, RecordError, Sealed};
+    use crate::records::{
+        ContentType, EXTRA_BYTES, HEADER_BYTES, Opened, Plain, RecordError, Sealed,
+    };
 
     struct Known(Vec<TlsPsk>);
 
@@ -421,6 +430,34 @@ mod tests {
             server.err(),
             Some(HandshakeError::OtherBinder(right.identity))
         );
+    }
+
+    #[test]
+    fn client_that_offers_no_suite_of_aes_gcm_is_refused() {
+        let psk = key(PskHash::Sha256, 3).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
+        let mut hello = PskHandshake::client(psk.clone()).step(&[]).output;
+        // TLS_AES_128_GCM_SHA256, the first that is offered.
+        let at = hello.windows(2).position(|pair| pair == [0x13, 0x01]);
+        hello[at.expect("offered") + 1] = 0x7f;
+        let message = &hello[HEADER_BYTES..];
+        let truncated = hello::Offer::read(message).expect("a hello").truncated;
+        let binder = hello::binder_of(&psk, truncated);
+        let end = hello.len() - binder.len();
+        hello[end..].copy_from_slice(&binder);
+        let told = PskHandshake::server(Arc::new(Known(vec![psk]))).step(&hello);
+        let why = told.end.expect("an end").err().expect("no connection");
+        let wanted = "it does not offer TLS_AES_128_GCM_SHA256, the cipher suite of its key";
+        assert_eq!(why, HandshakeError::Failed(wanted.to_owned()));
+        assert_eq!(told.output, Alert::HandshakeFailure.in_the_clear());
+    }
+
+    #[test]
+    fn client_offers_x25519_and_the_curves_of_nist() {
+        let psk = key(PskHash::Sha256, 3).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
+        let hello = PskHandshake::client(psk).step(&[]).output;
+        // The extension supported_groups (RFC 8446, section 4.2.7).
+        let groups = [0, 10, 0, 10, 0, 8, 0, 0x17, 0, 0x1d, 0, 0x18, 0, 0x19];
+        assert!(hello.windows(groups.len()).any(|bytes| bytes == groups));
     }
 
     #[test]
