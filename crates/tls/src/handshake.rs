@@ -69,6 +69,15 @@ pub enum HandshakeError {
         /// As many may come.
         max_bytes: usize,
     },
+    /// A record does not open.
+    #[error(
+        "a record of its TLS handshake does not open by the keys of both sides: it was changed on \
+         its way"
+    )]
+    BadRecord,
+    /// The last message of the peer does not verify.
+    #[error("what ends its TLS handshake (Finished) does not fit what came before it")]
+    BadFinished,
     /// The peer has ended it.
     #[error("it has ended the TLS handshake with {0}")]
     Alert(AlertReceived),
@@ -130,7 +139,10 @@ impl HandshakeError {
             HandshakeError::NoKeys
             | HandshakeError::UnknownIdentity(_)
             | HandshakeError::Expired(_) => Alert::UnknownPskIdentity,
-            HandshakeError::WrongKey(_) | HandshakeError::OtherBinder(_) => Alert::DecryptError,
+            HandshakeError::BadRecord => Alert::BadRecordMac,
+            HandshakeError::WrongKey(_)
+            | HandshakeError::OtherBinder(_)
+            | HandshakeError::BadFinished => Alert::DecryptError,
         }
     }
 
@@ -150,13 +162,15 @@ impl HandshakeError {
             HandshakeError::OtherBinder(_) => "other-binder",
             HandshakeError::Certificate(_) => "certificate",
             HandshakeError::TooLong { .. } => "too-long",
+            HandshakeError::BadRecord => "bad-record",
+            HandshakeError::BadFinished => "bad-finished",
             HandshakeError::Alert(_) => "alert",
             HandshakeError::Failed(_) => "failed",
         }
     }
 
     /// All words of [`HandshakeError::reason`].
-    pub const REASONS: [&str; 14] = [
+    pub const REASONS: [&str; 16] = [
         "malformed",
         "not-spoken",
         "version",
@@ -169,6 +183,8 @@ impl HandshakeError {
         "other-binder",
         "certificate",
         "too-long",
+        "bad-record",
+        "bad-finished",
         "alert",
         "failed",
     ];

@@ -171,7 +171,11 @@ impl PskHandshake {
 }
 
 fn failed(error: s2n_tls::error::Error) -> HandshakeError {
-    HandshakeError::Failed(error.message().to_owned())
+    match error.name() {
+        "S2N_ERR_DECRYPT" => HandshakeError::BadRecord,
+        "S2N_ERR_BAD_FINISHED" => HandshakeError::BadFinished,
+        _ => HandshakeError::Failed(error.message().to_owned()),
+    }
 }
 
 /// A connection of the library over bytes.
@@ -207,17 +211,22 @@ fn connect(
 /// What all connections of the library share.
 fn config() -> Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
-    let made = CONFIG.get_or_init(|| {
-        let mut builder = Config::builder();
-        let policy = Policy::from_version(POLICY).expect("a name");
-        // SAFETY: the callback uses no context.
-        let logs = unsafe { builder.set_key_log_callback(Some(note_secret), std::ptr::null_mut()) };
-        logs.and_then(|builder| builder.with_system_certs(false))
-            .and_then(|builder| builder.set_security_policy(&policy))
-            .expect("settings that the library has");
-        builder.build().expect("memory")
-    });
-    made.clone()
+    CONFIG.get_or_init(|| config_with(note_secret)).clone()
+}
+
+/// The function that takes a line of the library's key log.
+type TakesLine =
+    unsafe extern "C" fn(*mut c_void, *mut s2n_tls_sys::s2n_connection, *mut u8, usize) -> c_int;
+
+fn config_with(takes_line: TakesLine) -> Config {
+    let mut builder = Config::builder();
+    let policy = Policy::from_version(POLICY).expect("a name");
+    // SAFETY: the callback uses no context.
+    let logs = unsafe { builder.set_key_log_callback(Some(takes_line), std::ptr::null_mut()) };
+    logs.and_then(|builder| builder.with_system_certs(false))
+        .and_then(|builder| builder.set_security_policy(&policy))
+        .expect("settings that the library has");
+    builder.build().expect("memory")
 }
 
 /// Takes the secrets of a connection from a line of its key log.
@@ -287,7 +296,7 @@ mod tests {
 
     use super::*;
     use crate::records::{
-        ContentType, EXTRA_BYTES, HEADER_BYTES, Opened, Plain, RecordError, Sealed,
+        ContentType, EXTRA_BYTES, HEADER_BYTES, Opened, Plain, RecordError, Sealed, Sealer,
     };
 
     struct Known(Vec<TlsPsk>);
@@ -460,24 +469,70 @@ mod tests {
         assert!(hello.windows(groups.len()).any(|bytes| bytes == groups));
     }
 
-    #[test]
-    fn client_whose_finished_is_spoilt_is_told_so_under_keys() {
+    /// As [`note_secret`], but what a client seals behind the handshake is sealed by its keys of
+    /// the handshake.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe extern "C" fn note_handshake_secret(
+        context: *mut c_void,
+        connection: *mut s2n_tls_sys::s2n_connection,
+        line: *mut u8,
+        len: usize,
+    ) -> c_int {
+        // SAFETY: the library's promise.
+        let line = String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(line, len) });
+        let renamed = ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "CLIENT_TRAFFIC_SECRET_0");
+        let mut line = line.replace(renamed.0, renamed.1);
+        // SAFETY: it is as long as is said.
+        unsafe { note_secret(context, connection, line.as_mut_ptr(), line.len()) }
+    }
+
+    /// What a server makes of the last bytes of a client, which `change` has changed and may seal
+    /// anew: its error, and the alert that the client gets under keys.
+    fn end_by(change: impl FnOnce(&mut Vec<u8>, &mut Sealer)) -> (HandshakeError, u8) {
         let psk = key(PskHash::Sha256, 3).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
         let mut server = PskHandshake::server(Arc::new(Known(vec![psk.clone()])));
-        let mut client = PskHandshake::client(psk);
-        let hello = client.step(&[]).output;
-        let flight = server.step(&hello);
+        let mut client = PskHandshake::client(psk.clone());
+        let mut connection = connect(Mode::Client, &psk, &mut client.bytes).expect("memory");
+        let config = config_with(note_handshake_secret);
+        connection.set_config(config).expect("it has not begun");
+        client.connection = Some(connection);
+        let flight = server.step(&client.step(&[]).output);
         assert!(flight.end.is_none());
         let last = client.step(&flight.output);
         let mut client = last.end.expect("its last step").expect("the right key");
-        let mut finished = last.output;
-        *finished.last_mut().expect("a record") ^= 1;
-        let told = server.step(&finished);
-        assert!(matches!(told.end, Some(Err(HandshakeError::Failed(_)))));
+        let mut bytes = last.output;
+        change(&mut bytes, &mut client.sealer);
+        let told = server.step(&bytes);
+        let error = told.end.expect("an end").err().expect("no connection");
         let mut stage = Pool::new(Budget::new(16 << 20)).unwrap().stage_of(32 << 10);
-        let opened = client.opener.open(&told.output, None, &mut stage);
-        let alert = Alert::HandshakeFailure as u8;
-        assert_eq!(opened, Err(RecordError::Alert(alert)));
+        match client.opener.open(&told.output, None, &mut stage) {
+            Err(RecordError::Alert(alert)) => (error, alert),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn client_whose_last_record_is_spoilt_is_told_so_under_keys() {
+        let (error, alert) = end_by(|bytes, _| *bytes.last_mut().expect("a record") ^= 1);
+        assert_eq!(error, HandshakeError::BadRecord);
+        assert_eq!(alert, Alert::BadRecordMac as u8);
+    }
+
+    #[test]
+    fn client_whose_finished_does_not_verify_is_told_so_under_keys() {
+        let (error, alert) = end_by(|bytes, sealer| {
+            // Of 32 bytes (RFC 8446, section 4.4.4).
+            let mut finished = [7; 36];
+            finished[..4].copy_from_slice(&[20, 0, 0, 32]);
+            *bytes = vec![0; finished.len() + EXTRA_BYTES];
+            let pieces = [Plain::Bytes(&finished)].into_iter();
+            let to = Sealed::Bytes(bytes);
+            sealer.seal(ContentType::Handshake, pieces, finished.len(), to);
+        });
+        assert_eq!(error, HandshakeError::BadFinished);
+        assert_eq!(alert, Alert::DecryptError as u8);
     }
 
     #[test]
