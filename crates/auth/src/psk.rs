@@ -140,6 +140,24 @@ impl Derivation {
     }
 }
 
+/// Which derivations hosts may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PskCompat {
+    /// Both.
+    #[default]
+    Auto,
+    /// That of the standard alone.
+    Off,
+}
+
+impl PskCompat {
+    /// Whether a host may derive its key so.
+    #[must_use]
+    pub fn takes(self, derivation: Derivation) -> bool {
+        self == PskCompat::Auto || derivation == Derivation::Standard
+    }
+}
+
 /// A key that is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PskError {

@@ -25,6 +25,7 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::AddFileSystem(_)
         | Change::AddExport(_)
         | Change::SetReferrals(_)
+        | Change::SetPskCompat(_)
         | Change::SetEncryption { .. }
         | Change::SetSnapshotSchedules(_)
         // They wait, and go on.

@@ -83,6 +83,7 @@ pub(crate) fn parse(
         nfs: files.settings,
         listeners,
         referrals,
+        psk_compat: policy::psk_compat(sink, nvme.as_ref()),
         backend: policy::backend(sink, policy),
         spin_us_max: policy::spin_us_max(sink, policy),
         placement: policy::placement(sink, policy),

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use auth::psk::PskCompat;
 use faults::Fault;
 use iscsi::{PortalGroup, Target};
 use nvmf::{AnaGroup, HostTerms};
@@ -61,6 +62,17 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
     if running.referrals != desired.referrals {
         let set = |config: &Config| Change::SetReferrals(config.referrals.clone());
         let text = "the referrals of discovery change".to_owned();
+        plan.add(Phase::Set, set(desired), Some(set(running)), text);
+    }
+    if running.psk_compat != desired.psk_compat {
+        let set = |config: &Config| Change::SetPskCompat(config.psk_compat);
+        let text = match desired.psk_compat {
+            PskCompat::Auto => "hosts that derive TLS keys in the old way are let in",
+            PskCompat::Off => {
+                "hosts that derive TLS keys in the old way are refused; their connections stay"
+            }
+        };
+        let text = text.to_owned();
         plan.add(Phase::Set, set(desired), Some(set(running)), text);
     }
     plan.rate_limits();
@@ -138,6 +150,7 @@ pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
         exports: _,
         listeners: _,
         referrals: _,
+        psk_compat: _,
         rate_limits: _,
         snapshot_schedules: _,
         // Of the next start.
@@ -199,6 +212,7 @@ pub fn until_restart(desired: Config, running: &Config) -> Config {
         exports: desired.exports,
         listeners: desired.listeners,
         referrals: desired.referrals,
+        psk_compat: desired.psk_compat,
         rate_limits: desired.rate_limits,
         snapshot_schedules: desired.snapshot_schedules,
         start: desired.start,

@@ -1,5 +1,6 @@
 //! Numbers with bounds: limits of a connection, and how the process uses the machine.
 
+use auth::psk::PskCompat;
 use mem::POOL_BYTES_MIN;
 use reactor::Choice;
 use server::{Limits, Placement, Start};
@@ -186,6 +187,12 @@ fn digests(sink: &mut Sink, section: Option<&Section>) -> (bool, bool) {
     }
     let has = |word: &str| list.iter().any(|item| item.value == word);
     (has("header"), has("data"))
+}
+
+/// How hosts may derive keys for TLS.
+pub(crate) fn psk_compat(sink: &mut Sink, section: Option<&Section>) -> PskCompat {
+    const WORDS: &[(&str, PskCompat)] = &[("auto", PskCompat::Auto), ("off", PskCompat::Off)];
+    pick(sink, section, "psk_compat", WORDS).unwrap_or_default()
 }
 
 /// The value that belongs to the word in the file.

@@ -138,6 +138,7 @@ pub const SCHEMA: &[Keys] = &[
             key("connections_of_address_max", Takes::Number),
             key("controllers_of_host_max", Takes::Number),
             key("digests", Takes::Texts),
+            key("psk_compat", Takes::Text),
             key("subsystem", Takes::Tables(SUBSYSTEM)),
             key("referral", Takes::Tables(REFERRAL)),
         ],

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use auth::FileAccess;
+use auth::psk::PskCompat;
 use nvmf::command::AnaState;
 use nvmf::{Advertise, AnaGroup, HostTerms, NSID_MAX, Referral};
 use reactor::Choice;
@@ -177,7 +178,7 @@ fn no_more_comes_with_a_command_than_a_command_has() {
 fn every_key_arrives() {
     let nvme = "io_queues_max = 3\nqueue_entries_max = 32\nio_bytes_max = \"128KiB\"\n\
                 in_capsule_bytes = 4096\nmaxh2cdata_bytes = \"64KiB\"\ndigests = [\"header\"]\n\
-                connections_max = 5\nconnections_of_address_max = 4\n\
+                psk_compat = \"off\"\nconnections_max = 5\nconnections_of_address_max = 4\n\
                 controllers_of_host_max = 3";
     let policy = "start = \"degraded\"\ncpus = \"1,3-4\"\nio = \"epoll\"\nplacement = \"incoming-cpu\"\n\
                   spin_us_max = 7\nmemory_max = \"64MiB\"\nzero_copy_min_bytes = \"16KiB\"\n\
@@ -201,6 +202,7 @@ fn every_key_arrives() {
         ..Limits::default()
     };
     assert_eq!(config.limits, limits);
+    assert_eq!(config.psk_compat, PskCompat::Off);
     assert_eq!(config.start, Start::Degraded);
     assert_eq!(config.cpus, [1, 3, 4]);
     assert_eq!(config.backend, Choice::Epoll);
@@ -492,6 +494,11 @@ fn numbers_have_bounds() {
         &["did you mean `header`?"],
     );
     expect(&nvme("digests = true"), "6:11", &["takes a list"]);
+    expect(
+        &nvme("psk_compat = \"of\""),
+        "6:14",
+        &["`psk_compat`", "\"off\""],
+    );
     let policy = |text: &str| file(SIZE, "", ANY, LOCAL, text);
     expect(&policy("memory_max = 1"), "16:14", &["from 16MiB"]);
     expect(

@@ -20,7 +20,7 @@ use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES, nqn_text};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status};
 use zerocopy::FromBytes;
 
-use auth::psk::PskIdentity;
+use auth::psk::{PskCompat, PskIdentity};
 
 use crate::admin;
 use crate::controller::{Activity, Association, Controller, ErrorNote};
@@ -207,6 +207,7 @@ pub struct Registry {
     id_next: u64,
     generation: u64,
     is_drained: bool,
+    psk_compat: PskCompat,
     /// The subsystems of which a host has keys, or can make them.
     with_keys: BTreeSet<String>,
     /// How the last sanitize operation of each subsystem stands.
@@ -228,6 +229,7 @@ impl Registry {
             id_next: 0,
             generation: 1,
             is_drained: false,
+            psk_compat: PskCompat::default(),
             with_keys: BTreeSet::new(),
             sanitized: BTreeMap::new(),
         };
@@ -272,6 +274,16 @@ impl Registry {
     /// Whether any host has a key, or can make one by authentication, so that some speak TLS.
     pub fn has_keys(&self) -> bool {
         !self.with_keys.is_empty()
+    }
+
+    /// Which derivations of keys for TLS hosts may have.
+    pub fn psk_compat(&self) -> PskCompat {
+        self.psk_compat
+    }
+
+    /// Sets it, for handshakes from now on.
+    pub fn set_psk_compat(&mut self, compat: PskCompat) {
+        self.psk_compat = compat;
     }
 
     /// The subsystems, the discovery subsystem excluded.

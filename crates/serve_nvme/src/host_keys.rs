@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use auth::HostPsk;
-use auth::psk::{Derivation, Psk, PskIdentity, TlsPsk};
+use auth::psk::{Derivation, Psk, PskCompat, PskIdentity, TlsPsk};
 use engine::HandshakeTerms;
 use faults::Fault;
 use nvmf::Subsystem;
@@ -103,6 +103,10 @@ impl KnownPsks for HostKeys {
 
     fn has_expired(&self, identity: &str) -> bool {
         !self.psks(identity, true).is_empty()
+    }
+
+    fn compat(&self) -> PskCompat {
+        self.0.registry().psk_compat()
     }
 }
 

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::iscsi::{Auth, InitiatorAcl, Redirect, Target};
+use auth::psk::PskCompat;
 use engine::post::ShardMail;
 use engine::{ConnectionRef, RateLimit, Scope};
 use machine::locked;
@@ -207,6 +208,8 @@ pub enum Change {
     },
     /// Sets the other discovery services that this one names.
     SetReferrals(Vec<Referral>),
+    /// Sets how NVMe hosts may derive their keys for TLS. Connections that there are stay.
+    SetPskCompat(PskCompat),
     /// Sets how much may be read and written in a second, for what waits too. A limit of the same
     /// name goes on.
     SetRateLimits(Vec<RateLimit>),
@@ -430,6 +433,10 @@ impl Shared {
             },
             Change::SetTargetAna { name, groups } => self.set_target_ana_groups(&name, groups),
             Change::SetReferrals(referrals) => self.set_referrals(referrals),
+            Change::SetPskCompat(compat) => {
+                self.nvme.registry().set_psk_compat(compat);
+                Ok(Left::Nothing)
+            }
             Change::SetRateLimits(limits) => {
                 self.engine.set_rate_limits(limits);
                 Ok(Left::fence(Scope::Mail))

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use auth::psk::PskCompat;
 pub use engine::placement::Placement;
 pub use engine::{LimitFigures, RateLimit, Rates};
 use iscsi::{Auth, PortalGroup, Target};
@@ -35,6 +36,8 @@ pub struct Config {
     pub listeners: Vec<ListenerSpec>,
     /// Other discovery services that this one names.
     pub referrals: Vec<Referral>,
+    /// How NVMe hosts may derive their keys for TLS.
+    pub psk_compat: PskCompat,
     /// One reactor for each of these CPUs, pinned to it; never empty.
     pub cpus: Vec<usize>,
     /// The driver of the reactors.
@@ -234,6 +237,7 @@ impl Default for Config {
             nfs: NfsSettings::default(),
             listeners: Vec::new(),
             referrals: Vec::new(),
+            psk_compat: PskCompat::default(),
             cpus: reactor::available_cpus(),
             backend: reactor::Choice::Auto,
             spin_us_max: 50,

@@ -649,11 +649,12 @@ fn nvme_of(
     (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
     nothing: Arc<dyn Volume>,
 ) -> Arc<serve_nvme::Service> {
-    let registry = Registry::new(RegistryConfig {
+    let mut registry = Registry::new(RegistryConfig {
         subsystems: Vec::new(),
         listeners: state.listener_list(),
         referrals: config.referrals.clone(),
     });
+    registry.set_psk_compat(config.psk_compat);
     let places = serve_nvme::Subsystems::new(nothing, state.listener_numbers());
     let (engine, post) = (engine.clone(), mailboxes.clone());
     Arc::new(serve_nvme::Service::new(engine, post, registry, places))

@@ -60,6 +60,14 @@ pub enum HandshakeError {
          --hash sha256`); TLS identity \"{}\"", said(.0)
     )]
     OtherBinder(String),
+    /// The key is derived as it may not be.
+    #[error(
+        "the host derives its TLS key in the old way of libnvme up to 1.13, which `psk_compat = \
+         \"off\"` of [nvme] refuses: update nvme-cli and libnvme there and insert the key again \
+         (`nvme check-tls-key --insert`), or set `psk_compat = \"auto\"`; TLS identity \"{}\"",
+        said(.0)
+    )]
+    OldDerivation(String),
     /// The peer's certificate is not good.
     #[error("its TLS certificate is refused: {0}")]
     Certificate(String),
@@ -138,7 +146,8 @@ impl HandshakeError {
             | HandshakeError::Failed(_) => Alert::HandshakeFailure,
             HandshakeError::NoKeys
             | HandshakeError::UnknownIdentity(_)
-            | HandshakeError::Expired(_) => Alert::UnknownPskIdentity,
+            | HandshakeError::Expired(_)
+            | HandshakeError::OldDerivation(_) => Alert::UnknownPskIdentity,
             HandshakeError::BadRecord => Alert::BadRecordMac,
             HandshakeError::WrongKey(_)
             | HandshakeError::OtherBinder(_)
@@ -160,6 +169,7 @@ impl HandshakeError {
             HandshakeError::Expired(_) => "expired",
             HandshakeError::WrongKey(_) => "wrong-key",
             HandshakeError::OtherBinder(_) => "other-binder",
+            HandshakeError::OldDerivation(_) => "old-derivation",
             HandshakeError::Certificate(_) => "certificate",
             HandshakeError::TooLong { .. } => "too-long",
             HandshakeError::BadRecord => "bad-record",
@@ -170,7 +180,7 @@ impl HandshakeError {
     }
 
     /// All words of [`HandshakeError::reason`].
-    pub const REASONS: [&str; 16] = [
+    pub const REASONS: [&str; 17] = [
         "malformed",
         "not-spoken",
         "version",
@@ -181,6 +191,7 @@ impl HandshakeError {
         "expired",
         "wrong-key",
         "other-binder",
+        "old-derivation",
         "certificate",
         "too-long",
         "bad-record",
@@ -196,7 +207,8 @@ impl HandshakeError {
             HandshakeError::UnknownIdentity(identity)
             | HandshakeError::Expired(identity)
             | HandshakeError::WrongKey(identity)
-            | HandshakeError::OtherBinder(identity) => Some(identity),
+            | HandshakeError::OtherBinder(identity)
+            | HandshakeError::OldDerivation(identity) => Some(identity),
             _ => None,
         }
     }
@@ -246,6 +258,7 @@ mod tests {
             HandshakeError::Expired(long.clone()),
             HandshakeError::WrongKey(long.clone()),
             HandshakeError::OtherBinder(long.clone()),
+            HandshakeError::OldDerivation(long.clone()),
         ] {
             let told = error.to_string();
             assert!(told.contains("ü… of 12001 bytes\""), "{told}");

@@ -145,13 +145,19 @@ impl<'a> Offer<'a> {
         Some(offer)
     }
 
-    /// Whether the cipher suite that goes with keys of a hash is offered (RFC 8446, appendix B.4).
-    fn has_suite_of(&self, hash: PskHash) -> bool {
-        let suite = match hash {
+    /// A key, if the cipher suite that goes with it is offered (RFC 8446, appendix B.4).
+    fn with_suite(&self, psk: TlsPsk) -> Result<TlsPsk, HandshakeError> {
+        let suite = match psk.hash {
             PskHash::Sha256 => [0x13, 0x01],
             PskHash::Sha384 => [0x13, 0x02],
         };
-        self.suites.chunks(2).any(|offered| offered == suite)
+        match self.suites.chunks(2).any(|offered| offered == suite) {
+            true => Ok(psk),
+            false => Err(HandshakeError::Failed(format!(
+                "it does not offer {}, the cipher suite of its key",
+                psk.hash.cipher_suite()
+            ))),
+        }
     }
 }
 
@@ -191,15 +197,13 @@ pub(crate) fn chosen_psk(message: &[u8], known: &dyn KnownPsks) -> Result<TlsPsk
             }
             _ => HandshakeError::WrongKey(identity.clone().into_owned()),
         };
-        if let Some(psk) = psks.into_iter().find(proves) {
-            let suite = psk.hash.cipher_suite();
-            return match offer.has_suite_of(psk.hash) {
-                true => Ok(psk),
-                false => Err(HandshakeError::Failed(format!(
-                    "it does not offer {suite}, the cipher suite of its key"
-                ))),
-            };
-        }
+        let proven = psks.into_iter().find(proves);
+        let is_taken = |psk: &TlsPsk| known.compat().takes(psk.derivation);
+        let wrong = match proven {
+            Some(psk) if is_taken(&psk) => return offer.with_suite(psk),
+            Some(_) => HandshakeError::OldDerivation(identity.into_owned()),
+            None => wrong,
+        };
         error.get_or_insert(wrong);
     }
     Err(error.unwrap_or(HandshakeError::NoPsk))

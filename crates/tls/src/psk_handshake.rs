@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use auth::Secret;
-use auth::psk::{PskHash, TlsPsk};
+use auth::psk::{PskCompat, PskHash, TlsPsk};
 use s2n_tls::config::Config;
 use s2n_tls::connection::Connection;
 use s2n_tls::enums::{Blinding, Mode, PskHmac};
@@ -35,6 +35,11 @@ pub trait KnownPsks: Send + Sync {
     /// client is told no more than of one that no host has.
     fn has_expired(&self, _identity: &str) -> bool {
         false
+    }
+
+    /// Which derivations clients may have.
+    fn compat(&self) -> PskCompat {
+        PskCompat::Auto
     }
 }
 
@@ -402,6 +407,45 @@ mod tests {
             let server = server.unwrap();
             assert_eq!(psk_of(&server).derivation, derivation);
             assert!(client.is_ok());
+        }
+    }
+
+    /// Keys of hosts that derive them as the standard says.
+    struct Standard(Known);
+
+    impl KnownPsks for Standard {
+        fn psks_of(&self, identity: &str) -> Vec<TlsPsk> {
+            self.0.psks_of(identity)
+        }
+
+        fn has_any(&self) -> bool {
+            true
+        }
+
+        fn compat(&self) -> PskCompat {
+            PskCompat::Off
+        }
+    }
+
+    #[test]
+    fn client_of_the_old_derivation_is_refused_where_that_is_off_and_told_why() {
+        let key = key(PskHash::Sha384, 3);
+        for version_1 in [false, true] {
+            let psk = |derivation| match version_1 {
+                true => key.tls_psk(HOST, SUBSYSTEM, derivation),
+                false => key.tls_psk_version_0(HOST, SUBSYSTEM, derivation),
+            };
+            let both = [Derivation::Standard, Derivation::Old].map(psk);
+            let known: Arc<dyn KnownPsks> = Arc::new(Standard(Known(both.to_vec())));
+            let [standard, old] = both.map(|psk| {
+                let hello = PskHandshake::client(psk).step(&[]).output;
+                PskHandshake::server(known.clone()).step(&hello)
+            });
+            assert!(standard.end.is_none(), "it goes on");
+            let why = old.end.expect("an end").err().expect("refused");
+            let identity = psk(Derivation::Old).identity;
+            assert_eq!(why, HandshakeError::OldDerivation(identity));
+            assert_eq!(old.output, Alert::UnknownPskIdentity.in_the_clear());
         }
     }
 

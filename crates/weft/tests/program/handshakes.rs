@@ -195,6 +195,45 @@ fn host_that_speaks_tls_where_no_host_has_a_key_is_told_so() {
 }
 
 #[test]
+fn host_of_the_old_derivation_is_refused_as_long_as_psk_compat_is_off() {
+    let target = Target::start(true);
+    let key = target.key();
+    let document = fs::read_to_string(&target.file.path).expect("there");
+    let apply = |text: &str| {
+        fs::write(&target.file.path, text).expect("room");
+        target.answer(&["apply", "-c", target.file.path.to_str().expect("UTF-8")])
+    };
+    let told = apply(&format!("{document}[nvme]\npsk_compat = \"off\"\n"));
+    assert!(
+        told.contains("in the old way are refused; their connections stay"),
+        "{told}"
+    );
+    let old = [
+        key.tls_psk(HOST, NQN, Derivation::Old),
+        key.tls_psk_version_0(HOST, NQN, Derivation::Old),
+    ];
+    for psk in old.clone() {
+        let failed = shake(target.tls, psk).err();
+        assert!(
+            matches!(failed, Some(HandshakeError::Alert(_))),
+            "{failed:?}"
+        );
+    }
+    target.expect_told("its TLS key in the old way");
+    let at = format!("127.0.0.1:{}", target.tls);
+    let labels = format!("{{listener=\"{at}\",reason=\"old-derivation\"}}");
+    let name = format!("weft_tls_handshake_failures_total{labels}");
+    assert_eq!(target.figure(&name), 2);
+    let standard = key.tls_psk(HOST, NQN, Derivation::Standard);
+    assert!(shake(target.tls, standard).is_ok());
+    apply(&document);
+    for psk in old {
+        assert!(shake(target.tls, psk).is_ok());
+    }
+    end_in_order(target.serving);
+}
+
+#[test]
 fn encrypted_connections_are_shown_with_cipher_and_key_and_counted() {
     let target = Target::start(true);
     let key = target.key();
