@@ -289,6 +289,12 @@ impl Exposition {
             }),
         )?;
         to.gauges(
+            "weft_tls_handshakes_under_way",
+            "Handshakes of TLS that are under way, of which `tls_handshakes_max` of [nvme] allows so \
+             many",
+            [(vec![], self.metrics.tls_handshakes)],
+        )?;
+        to.gauges(
             "weft_tls_connections",
             "Connections that are encrypted now",
             all().map(|(listener, counts)| (at(&**listener), counts.open)),

@@ -48,6 +48,7 @@ const IO_QUEUES_MAX: Number = count("io_queues_max", 1, 1024);
 const QUEUE_ENTRIES_MAX: Number = count("queue_entries_max", 16, 4096);
 const CONNECTIONS_MAX: Number = count("connections_max", 2, 1 << 18);
 const CONNECTIONS_OF_ADDRESS_MAX: Number = count("connections_of_address_max", 2, 1 << 18);
+const TLS_HANDSHAKES_MAX: Number = count("tls_handshakes_max", 1, 1 << 18);
 const CONTROLLERS_OF_HOST_MAX: Number = count("controllers_of_host_max", 1, 65_519);
 /// One buffer holds a command's data.
 const IO_BYTES_MAX: Number = size("io_bytes_max", 4 * KIB, BUF_BYTES_MAX, Rule::PowerOfTwo);
@@ -159,6 +160,7 @@ pub(crate) fn limits(sink: &mut Sink, section: Option<&Section>) -> Limits {
             section,
             default.connections_of_address_max,
         ),
+        tls_handshakes_max: TLS_HANDSHAKES_MAX.read(sink, section, default.tls_handshakes_max),
         controllers_of_host_max: CONTROLLERS_OF_HOST_MAX.read(
             sink,
             section,

@@ -136,6 +136,7 @@ pub const SCHEMA: &[Keys] = &[
             key("maxh2cdata_bytes", Takes::Size),
             key("connections_max", Takes::Number),
             key("connections_of_address_max", Takes::Number),
+            key("tls_handshakes_max", Takes::Number),
             key("controllers_of_host_max", Takes::Number),
             key("digests", Takes::Texts),
             key("psk_compat", Takes::Text),

@@ -179,6 +179,7 @@ fn every_key_arrives() {
     let nvme = "io_queues_max = 3\nqueue_entries_max = 32\nio_bytes_max = \"128KiB\"\n\
                 in_capsule_bytes = 4096\nmaxh2cdata_bytes = \"64KiB\"\ndigests = [\"header\"]\n\
                 psk_compat = \"off\"\nconnections_max = 5\nconnections_of_address_max = 4\n\
+                tls_handshakes_max = 6\n\
                 controllers_of_host_max = 3";
     let policy = "start = \"degraded\"\ncpus = \"1,3-4\"\nio = \"epoll\"\nplacement = \"incoming-cpu\"\n\
                   spin_us_max = 7\nmemory_max = \"64MiB\"\nzero_copy_min_bytes = \"16KiB\"\n\
@@ -196,6 +197,7 @@ fn every_key_arrives() {
         h2c_data_bytes_max: 65_536,
         connections_max: 5,
         connections_of_address_max: 4,
+        tls_handshakes_max: 6,
         controllers_of_host_max: 3,
         header_digest: true,
         data_digest: false,

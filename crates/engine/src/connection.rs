@@ -17,6 +17,7 @@ use reactor::{Driver, Received};
 use store::meter::{IoMeter, IoOp};
 
 use crate::commands::CommandRoom;
+use crate::handshakes::HandshakePlace;
 use crate::held_back::OwnLimits;
 use crate::hosts::{ConnectedHost, HostName, HostPlace};
 use crate::job::Jobs;
@@ -190,6 +191,8 @@ pub struct Core<P: Protocol> {
     heard_at: Nanos,
     /// A step of its handshake that is made elsewhere.
     handshake: Option<ProofPlace>,
+    /// Of its handshake among those that are under way.
+    under_way: Option<HandshakePlace>,
     /// It is encrypted.
     tls: Option<MeteredTls>,
 }
@@ -229,6 +232,7 @@ impl<P: Protocol> Core<P> {
             ended_ticks: 0,
             heard_at: 0,
             handshake: None,
+            under_way: None,
             tls: None,
         }
     }
@@ -497,6 +501,8 @@ pub trait Connection: Protocol {
         if let Some(work) = core.link.stream.take_handshake() {
             let connection = ConnectionRef::unpack(core.via.connection);
             let shared = core.shared.clone();
+            let begin = || shared.begin_handshake(core.via.peer.ip(), connection);
+            core.under_way.get_or_insert_with(begin);
             let step = move || {
                 let mail = ShardMail::Handshake(connection, Box::new(work.step()));
                 shared.send(connection.shard as usize, mail);
@@ -540,6 +546,9 @@ pub trait Connection: Protocol {
         let core = self.core_mut();
         core.handshake = None;
         let left = core.link.stream.on_handshake(done, driver);
+        if core.link.stream.has_failed() || !core.link.stream.is_in_handshake() {
+            core.under_way = None;
+        }
         if core.link.stream.tls_bytes().is_some() && core.tls.is_none() {
             core.link.stream.count_to(&core.pool);
             core.tls = Some(MeteredTls::new(core.shared.tls_meter(core.via.listener)));
@@ -550,6 +559,13 @@ pub trait Connection: Protocol {
         match left {
             Some(received) => self.on_received(Ok(received), driver),
             None => self.go_on_with_handshake(),
+        }
+    }
+
+    /// Its handshake is one too many, if it is under way still.
+    fn give_way<D: Driver>(&mut self, driver: &mut D) {
+        if self.core().under_way.is_some() {
+            self.close(driver);
         }
     }
 
@@ -594,8 +610,14 @@ pub trait Connection: Protocol {
         if self.core().is_open() {
             self.core_mut().state = ConnectionState::Closing;
             self.on_event(ConnectionEvent::Closing, driver);
-            let stream = &mut self.core_mut().link.stream;
-            stream.end_handshake(StreamProblem::Unfinished);
+            let core = self.core_mut();
+            let place = core.under_way.take();
+            core.link.stream.end_handshake(match place {
+                Some(place) if place.gives_way() => {
+                    StreamProblem::TooMany(core.shared.limits.tls_handshakes_max)
+                }
+                _ => StreamProblem::Unfinished,
+            });
             self.tell_problem();
             let core = self.core_mut();
             core.waiting.clear();

@@ -13,6 +13,7 @@ mod commands;
 pub mod connection;
 mod erase;
 pub mod fence;
+mod handshakes;
 pub mod held_back;
 pub mod hosts;
 pub mod job;

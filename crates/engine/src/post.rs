@@ -54,6 +54,8 @@ pub enum ShardMail {
     Close(ConnectionRef),
     /// A step of the handshake of this connection of yours was made.
     Handshake(ConnectionRef, Box<HandshakeDone>),
+    /// The handshake of this connection of yours is one too many, if it is under way still.
+    EndHandshake(ConnectionRef),
     /// Tell the peer of this connection of yours that it ends, and close it.
     Dismiss(ConnectionRef),
     /// Pass this when you have nothing of it left.

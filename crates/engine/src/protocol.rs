@@ -210,6 +210,8 @@ pub trait AnyConnection {
     fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D);
     /// A step of its handshake was made.
     fn on_handshake<D: Driver>(&mut self, done: HandshakeDone, driver: &mut D);
+    /// Its handshake is one too many, if it is under way still.
+    fn give_way<D: Driver>(&mut self, driver: &mut D);
     /// A batch was taken by the kernel, or never will be.
     fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D);
     /// The end of a turn that touched it.

@@ -796,6 +796,9 @@ impl<S: Protocols> Shard<S> {
                     c.on_handshake(*done.take().expect("one connection has it"), d);
                 });
             }
+            ShardMail::EndHandshake(ConnectionRef { id, .. }) => {
+                self.with(driver, id, |c, d| c.give_way(d));
+            }
             ShardMail::Dismiss(ConnectionRef { id, .. }) => {
                 self.with(driver, id, |c, d| c.dismiss(d));
             }

@@ -14,6 +14,7 @@ use store::meter::PROTOCOLS_MAX;
 
 use crate::blocking_worker::{self, About, Desk};
 use crate::fence::{Passage, Scope};
+use crate::handshakes::{HandshakePlace, Handshakes};
 use crate::hosts::{Hosts, SHORTAGE};
 use crate::placement::Load;
 use crate::post::{Post, ShardMail};
@@ -35,6 +36,8 @@ pub struct ConnectionLimits {
     pub connections_max: u32,
     /// Connections of one address, or of one subnet (/64) of IPv6.
     pub connections_of_address_max: u32,
+    /// Handshakes of TLS that are under way, of all peers together.
+    pub tls_handshakes_max: u32,
     /// What a connection may spend in one turn of its reactor before all others of it
     /// have theirs, in units of [`machine::work`].
     pub turn_units_max: u64,
@@ -64,6 +67,7 @@ pub struct Shared {
     desk: Arc<Desk>,
     /// By [`ProofKind`].
     proofs: [Arc<ProofQueue>; 2],
+    handshakes: Arc<Handshakes>,
     tls: TlsMeters,
     started: OnceLock<Nanos>,
     is_stopping: AtomicBool,
@@ -94,6 +98,7 @@ impl Shared {
             post,
             desk: Arc::default(),
             proofs: Default::default(),
+            handshakes: Arc::default(),
             tls: TlsMeters::default(),
             started: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
@@ -205,6 +210,26 @@ impl Shared {
                 step();
             }
         });
+    }
+
+    /// A handshake of TLS has begun on a connection of a peer at `address`. If that is one too many
+    /// one gives way.
+    pub(crate) fn begin_handshake(
+        &self,
+        address: IpAddr,
+        connection: ConnectionRef,
+    ) -> HandshakePlace {
+        let max = self.limits.tls_handshakes_max;
+        let (place, loser) = self.handshakes.begin(address, connection, max);
+        if let Some(loser) = loser {
+            self.send(loser.shard as usize, ShardMail::EndHandshake(loser));
+        }
+        place
+    }
+
+    /// Handshakes of TLS that are under way.
+    pub fn handshakes(&self) -> u32 {
+        self.handshakes.count()
     }
 
     /// What is counted of TLS at the listener of this number.

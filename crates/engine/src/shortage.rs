@@ -106,6 +106,7 @@ mod tests {
             let limits = ConnectionLimits {
                 connections_max: 0,
                 connections_of_address_max: 0,
+                tls_handshakes_max: 0,
                 turn_units_max: 0,
             };
             let outbox = Arc::<Outbox>::default();

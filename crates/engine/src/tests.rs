@@ -237,6 +237,7 @@ fn bench() -> Bench {
     let limits = ConnectionLimits {
         connections_max: 1,
         connections_of_address_max: 1,
+        tls_handshakes_max: 1,
         turn_units_max: 1 << 20,
     };
     let shared = Arc::new(Shared::new(limits, 1, Arc::new(NoPost)));

@@ -5,7 +5,7 @@
 mod ends;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use link::HANDSHAKE_UNITS;
 use machine::work::TURN_UNITS_MAX;
 use nvmf::HostTerms;
 use reactor::{Choice, EpollDriver};
-use server::{Config, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
+use server::{Change, Config, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::{Sqe, Status, io};
 
 const NQN: &str = "nqn.2026-01.io.weft:test";
@@ -38,10 +38,10 @@ fn host(nqn: &str, psk: Option<Psk>) -> HostIdentity {
 
 /// A target where one host has keys, and another none. The second listener takes TLS alone.
 fn serve(psks: Vec<HostPsk>, backend: Choice) -> Running {
-    serve_with(psks, backend, 1024)
+    serve_with(psks, backend, Limits::default())
 }
 
-fn serve_with(psks: Vec<HostPsk>, backend: Choice, connections_max: u32) -> Running {
+fn serve_with(psks: Vec<HostPsk>, backend: Choice, limits: Limits) -> Running {
     let listener = |requires_tls| ListenerSpec {
         requires_tls,
         ..ListenerSpec::from(SocketAddr::from(([127, 0, 0, 1], 0)))
@@ -69,10 +69,7 @@ fn serve_with(psks: Vec<HostPsk>, backend: Choice, connections_max: u32) -> Runn
         spin_us_max: 0,
         memory_max: 64 << 20,
         backend,
-        limits: Limits {
-            connections_max,
-            ..Limits::default()
-        },
+        limits,
         ..Config::default()
     };
     server::start(config).expect("the target starts")
@@ -301,7 +298,11 @@ fn peer_that_does_not_shake_hands_costs_no_other_host_anything() {
 #[test]
 fn handshake_that_comes_to_no_end_is_counted_and_told() {
     let psk = key(PskHash::Sha256, 7);
-    let running = serve_with(one_key(&psk), Choice::Auto, 2);
+    let limits = Limits {
+        connections_max: 2,
+        ..Limits::default()
+    };
+    let running = serve_with(one_key(&psk), Choice::Auto, limits);
     let to = running.addresses()[0];
     connect(to, &host(FRIEND, Some(psk))).expect("connects");
     let begin = || {
@@ -328,6 +329,55 @@ fn handshake_that_comes_to_no_end_is_counted_and_told() {
     let told = |what| refusals.iter().any(|one| one.reason.contains(what));
     assert!(told("was not over when weft closed") && told("closed the connection amid"));
     stop(running);
+}
+
+/// They come by IPv6, and the host by IPv4.
+#[test]
+fn storm_of_handshakes_from_one_address_ends_none_of_another() {
+    const STORM: u64 = 100;
+    const HANDSHAKES_MAX: u64 = 8;
+    let psk = key(PskHash::Sha256, 7);
+    for backend in [Choice::Epoll, Choice::Auto] {
+        let limits = Limits {
+            tls_handshakes_max: HANDSHAKES_MAX as u32,
+            ..Limits::default()
+        };
+        let running = serve_with(one_key(&psk), backend, limits);
+        let by_ipv6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+        let added = running.change(Change::AddListener(by_ipv6.into()));
+        added.expect("there is IPv6 on loopback");
+        let (to, storm_to) = (running.addresses()[0], running.addresses()[2]);
+        let begin = |_| {
+            let mut peer = TcpStream::connect(storm_to).expect("connects");
+            peer.write_all(&[22, 3, 1]).expect("sent");
+            peer
+        };
+        let storm: Vec<TcpStream> = (0..STORM).map(begin).collect();
+        let failures = |listener: usize| {
+            let metrics = running.metrics();
+            metrics.tls[listener].1.failures.clone()
+        };
+        let gone = |count| {
+            let since = Instant::now();
+            while failures(2).get("too-many") != Some(&count) {
+                assert!(since.elapsed() < PATIENCE, "{:?}", failures(2));
+            }
+        };
+        gone(STORM - HANDSHAKES_MAX);
+        assert_eq!(running.metrics().tls_handshakes, HANDSHAKES_MAX);
+        let friend = host(FRIEND, Some(psk.clone()));
+        for _ in 0..3 {
+            connect(to, &friend).expect("connects");
+        }
+        gone(STORM - HANDSHAKES_MAX + 1);
+        assert_eq!(failures(0).values().sum::<u64>(), 0);
+        assert_eq!(running.metrics().tls_handshakes, HANDSHAKES_MAX - 1);
+        let refusals = running.refusals();
+        let told = "its TLS handshake gave way: `tls_handshakes_max` = 8 are under way";
+        assert!(refusals.iter().any(|one| one.reason.starts_with(told)));
+        drop(storm);
+        stop(running);
+    }
 }
 
 /// A ClientHello with one identity of the friend's so many times, and binders that prove no key.

@@ -38,6 +38,12 @@ pub enum StreamProblem {
     /// The peer has closed the connection before its handshake was over.
     #[error("it has closed the connection amid the TLS handshake: its own log says why")]
     Left,
+    /// There are more handshakes than there may be.
+    #[error(
+        "its TLS handshake gave way: `tls_handshakes_max` = {0} are under way, and no address has \
+         more of them than its own"
+    )]
+    TooMany(u32),
     /// The connection ends before its handshake is over, and not by the peer.
     #[error("its TLS handshake was not over when weft closed the connection")]
     Unfinished,
@@ -45,8 +51,8 @@ pub enum StreamProblem {
 
 impl StreamProblem {
     /// All words of [`StreamProblem::reason`].
-    pub const REASONS: [&str; HandshakeError::REASONS.len() + 3] = {
-        const OWN: [&str; 3] = ["plain", "left", "unfinished"];
+    pub const REASONS: [&str; HandshakeError::REASONS.len() + 4] = {
+        const OWN: [&str; 4] = ["plain", "left", "too-many", "unfinished"];
         let mut all = [""; HandshakeError::REASONS.len() + OWN.len()];
         let mut at = 0;
         while at < all.len() {
@@ -67,6 +73,7 @@ impl StreamProblem {
             StreamProblem::Handshake(error) => Some(error.reason()),
             StreamProblem::Plain => Some("plain"),
             StreamProblem::Left => Some("left"),
+            StreamProblem::TooMany(_) => Some("too-many"),
             StreamProblem::Unfinished => Some("unfinished"),
         }
     }

@@ -434,6 +434,7 @@ mod tests {
         let limits = engine::ConnectionLimits {
             connections_max: 1,
             connections_of_address_max: 1,
+            tls_handshakes_max: 1,
             turn_units_max: 1,
         };
         let shared = Shared::new(limits, 1, Arc::new(DiscardedMail));

@@ -216,6 +216,7 @@ mod tests {
         let limits = ConnectionLimits {
             connections_max: 1,
             connections_of_address_max: 1,
+            tls_handshakes_max: 1,
             turn_units_max: 1,
         };
         let shared = Arc::new(Shared::new(limits, 1, Arc::new(DiscardedMail)));

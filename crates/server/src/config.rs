@@ -510,6 +510,8 @@ pub struct Limits {
     pub connections_max: u32,
     /// Connections of one address, or of one subnet (/64) of IPv6.
     pub connections_of_address_max: u32,
+    /// Handshakes of TLS that are under way, of all hosts and clients together.
+    pub tls_handshakes_max: u32,
     /// Controllers of one host in one subsystem.
     pub controllers_of_host_max: u16,
     /// A connection that has not finished Connect after this is closed.
@@ -537,6 +539,8 @@ impl Default for Limits {
             connections_max: 1024 * (128 + 1),
             // Hundreds of volumes with a queue for every core of a large machine.
             connections_of_address_max: 16 * 1024,
+            // Half a millisecond each of one thread.
+            tls_handshakes_max: 256,
             // Many paths, and machines that were cloned with their host NQN.
             controllers_of_host_max: 256,
             handshake_timeout_ms: 10_000,

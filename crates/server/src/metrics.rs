@@ -37,6 +37,8 @@ pub struct Metrics {
     pub stages: Vec<(&'static str, Vec<(&'static str, Histogram)>)>,
     /// Connections by protocol.
     pub connections: Vec<(&'static str, u64)>,
+    /// Handshakes of TLS that are under way.
+    pub tls_handshakes: u64,
     /// What is counted of TLS, by the address of the listener; of those that may speak it.
     pub tls: Vec<(String, TlsCounts)>,
     /// I/Os that found a block with another checksum, by the names of volumes that have such.
@@ -151,6 +153,7 @@ impl Running {
             hosts: self.host_metrics(),
             stages: stages.collect(),
             connections: PROTOCOLS.into_iter().zip(connections).collect(),
+            tls_handshakes: engine.handshakes().into(),
             tls: self.tls_metrics(),
             checksum_mismatches: self.checksum_mismatches(),
             scrubs: self.scrubs(),

@@ -509,6 +509,10 @@ impl AnyConnection for ServedConnection {
         each!(self, c => c.on_handshake(done, driver));
     }
 
+    fn give_way<D: Driver>(&mut self, driver: &mut D) {
+        each!(self, c => c.give_way(driver));
+    }
+
     #[inline]
     fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D) {
         each!(self, c => c.on_sent(result, driver));

@@ -584,6 +584,7 @@ pub fn assemble(
     let limits = engine::ConnectionLimits {
         connections_max: config.limits.connections_max,
         connections_of_address_max: config.limits.connections_of_address_max,
+        tls_handshakes_max: config.limits.tls_handshakes_max,
         turn_units_max: config.limits.turn_units_max,
     };
     let mailboxes = Arc::new(Mailboxes::default());
