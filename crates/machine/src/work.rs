@@ -23,6 +23,8 @@ thread_local! {
     static SPENT: Cell<u64> = const { Cell::new(0) };
     /// Outside of turns nothing is ever used up.
     static SPENT_MAX: Cell<u64> = const { Cell::new(u64::MAX) };
+    /// Of all turns that are over.
+    static SPENT_IN_TURNS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Counts work of the connection whose turn it is.
@@ -45,8 +47,14 @@ pub fn take_turn<T>(units: &mut u64, units_max: u64, turn: impl FnOnce() -> T) -
     SPENT_MAX.set(units_max);
     let value = turn();
     SPENT_MAX.set(u64::MAX);
-    *units = SPENT.get();
+    let before = std::mem::replace(units, SPENT.get());
+    SPENT_IN_TURNS.set(SPENT_IN_TURNS.get() + (*units - before));
     value
+}
+
+/// What all turns on the calling thread have cost.
+pub fn spent_in_turns() -> u64 {
+    SPENT_IN_TURNS.get()
 }
 
 /// Whether the connection whose turn it is has used its share up: what is left waits for
@@ -82,6 +90,7 @@ mod tests {
             assert!(is_used_up());
         });
         assert_eq!(units, TURN_UNITS_MAX);
+        assert_eq!(spent_in_turns(), TURN_UNITS_MAX);
     }
 
     #[test]

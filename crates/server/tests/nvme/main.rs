@@ -14,6 +14,7 @@ mod encrypted;
 mod fences;
 mod fused;
 mod gate;
+mod hello_storm;
 mod hostile;
 mod identity;
 mod initiator;
