@@ -1,6 +1,6 @@
 //! From the text of a file to a configuration.
 
-use server::{Config, Limits};
+use server::Config;
 use toml::de::DeTable;
 
 use crate::by_name::ByName;
@@ -47,7 +47,7 @@ pub(crate) fn parse(
     let mut secrets = Secrets::new(origin, before);
     let volumes = volumes(sink, &file, origin.folder, &secrets);
     let nvme = file.table(sink, SCHEMA, "nvme", NVME);
-    let limits = policy::limits(sink, nvme.as_ref());
+    let mut limits = policy::limits(sink, nvme.as_ref());
     let (listeners, is_whole) = listener::listeners(sink, &file);
     let subsystems = nvme::subsystems(sink, nvme.as_ref(), &secrets, (&volumes, &listeners));
     let referrals = listener::referrals(sink, nvme.as_ref());
@@ -58,6 +58,7 @@ pub(crate) fn parse(
         subsystems: ByName::new(subsystems.iter().map(|spec| (spec.nqn.clone(), spec))),
     };
     let iscsi = targets::read(sink, section.as_ref(), &mut secrets, &rest);
+    limits.scsi_io_bytes_max = iscsi.io_bytes_max;
     let nfs = file.table(sink, SCHEMA, "nfs", NFS);
     let files = nfs::read(sink, &file, nfs.as_ref(), origin.folder);
     let served = (nvme.as_ref(), section.as_ref(), &file);
@@ -94,10 +95,7 @@ pub(crate) fn parse(
         cpus,
         start: policy::start(sink, policy),
         admin: admin::read(sink, admin.as_ref(), origin.folder),
-        limits: Limits {
-            scsi_io_bytes_max: iscsi.io_bytes_max,
-            ..limits
-        },
+        limits,
         rate_limits,
     };
     Parsed {

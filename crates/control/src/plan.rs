@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use auth::psk::PskCompat;
 use faults::Fault;
 use iscsi::{PortalGroup, Target};
 use nvmf::{AnaGroup, HostTerms};
@@ -17,6 +16,8 @@ use store::{EncryptionSettings, Kind, Settings, Spec};
 use crate::disturbs::disturbs;
 use crate::format_size;
 use crate::nvme::ANA_STATES;
+use crate::policy;
+use crate::words::told;
 
 /// One change of a [`plan`].
 ///
@@ -66,13 +67,7 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
     }
     if running.psk_compat != desired.psk_compat {
         let set = |config: &Config| Change::SetPskCompat(config.psk_compat);
-        let text = match desired.psk_compat {
-            PskCompat::Auto => "hosts that derive TLS keys in the old way are let in",
-            PskCompat::Off => {
-                "hosts that derive TLS keys in the old way are refused; their connections stay"
-            }
-        };
-        let text = text.to_owned();
+        let text = policy::psk_compat_text(desired.psk_compat).to_owned();
         plan.add(Phase::Set, set(desired), Some(set(running)), text);
     }
     plan.rate_limits();
@@ -943,25 +938,6 @@ fn sorted(numbers: &[u16]) -> Vec<u16> {
     let mut numbers = numbers.to_vec();
     numbers.sort_unstable();
     numbers
-}
-
-/// Hosts that one line names.
-const HOSTS_TOLD_MAX: usize = 8;
-
-/// Which hosts do something.
-fn told(hosts: Option<&[String]>, does: &str) -> String {
-    match hosts {
-        None => format!("all hosts {does}"),
-        Some([]) => format!("no hosts {does}"),
-        Some(hosts) => {
-            let (first, others) = hosts.split_at(hosts.len().min(HOSTS_TOLD_MAX));
-            let first = first.join(", ");
-            match others.len() {
-                0 => format!("{first} {does}"),
-                others => format!("{first} and {others} others {does}"),
-            }
-        }
-    }
 }
 
 /// What two documents have under one name.

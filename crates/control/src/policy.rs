@@ -197,6 +197,16 @@ pub(crate) fn psk_compat(sink: &mut Sink, section: Option<&Section>) -> PskCompa
     pick(sink, section, "psk_compat", WORDS).unwrap_or_default()
 }
 
+/// What it means, to people.
+pub(crate) fn psk_compat_text(compat: PskCompat) -> &'static str {
+    match compat {
+        PskCompat::Auto => "hosts that derive TLS keys in the old way are let in",
+        PskCompat::Off => {
+            "hosts that derive TLS keys in the old way are refused; their connections stay"
+        }
+    }
+}
+
 /// The value that belongs to the word in the file.
 pub(crate) fn pick<T: Copy>(
     sink: &mut Sink,

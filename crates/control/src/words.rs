@@ -12,3 +12,22 @@ pub fn words(kind: &str, key: &str) -> Vec<&'static str> {
         _ => Vec::new(),
     }
 }
+
+/// Hosts that one line names.
+const HOSTS_TOLD_MAX: usize = 8;
+
+/// Which hosts do something.
+pub(crate) fn told(hosts: Option<&[String]>, does: &str) -> String {
+    match hosts {
+        None => format!("all hosts {does}"),
+        Some([]) => format!("no hosts {does}"),
+        Some(hosts) => {
+            let (first, others) = hosts.split_at(hosts.len().min(HOSTS_TOLD_MAX));
+            let first = first.join(", ");
+            match others.len() {
+                0 => format!("{first} {does}"),
+                others => format!("{first} and {others} others {does}"),
+            }
+        }
+    }
+}

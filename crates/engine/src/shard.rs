@@ -796,12 +796,8 @@ impl<S: Protocols> Shard<S> {
                     c.on_handshake(*done.take().expect("one connection has it"), d);
                 });
             }
-            ShardMail::EndHandshake(ConnectionRef { id, .. }) => {
-                self.with(driver, id, |c, d| c.give_way(d));
-            }
-            ShardMail::Dismiss(ConnectionRef { id, .. }) => {
-                self.with(driver, id, |c, d| c.dismiss(d));
-            }
+            ShardMail::EndHandshake(of) => self.with(driver, of.id, |c, d| c.give_way(d)),
+            ShardMail::Dismiss(of) => self.with(driver, of.id, |c, d| c.dismiss(d)),
             ShardMail::Fence(passage) => {
                 let older = Older::than(self.server.mark());
                 self.fences.push(Pending { passage, older });

@@ -433,14 +433,8 @@ impl Shared {
             },
             Change::SetTargetAna { name, groups } => self.set_target_ana_groups(&name, groups),
             Change::SetReferrals(referrals) => self.set_referrals(referrals),
-            Change::SetPskCompat(compat) => {
-                self.nvme.registry().set_psk_compat(compat);
-                Ok(Left::Nothing)
-            }
-            Change::SetRateLimits(limits) => {
-                self.engine.set_rate_limits(limits);
-                Ok(Left::fence(Scope::Mail))
-            }
+            Change::SetPskCompat(compat) => Ok(self.set_psk_compat(compat)),
+            Change::SetRateLimits(limits) => Ok(self.set_rate_limits(limits)),
             Change::SetSnapshotSchedules(schedules) => Ok(self.set_snapshot_schedules(schedules)),
             Change::SetKerberos(settings) => self.set_kerberos(settings.as_ref()),
             Change::AddTarget(spec) => self.add_target(&spec),
@@ -466,6 +460,18 @@ impl Shared {
             Change::SetDrained(true) => Ok(self.drain()),
             Change::SetDrained(false) => Ok(self.end_drain()),
         }
+    }
+}
+
+impl Shared {
+    fn set_psk_compat(&self, compat: PskCompat) -> Left {
+        self.nvme.registry().set_psk_compat(compat);
+        Left::Nothing
+    }
+
+    fn set_rate_limits(&self, limits: Vec<RateLimit>) -> Left {
+        self.engine.set_rate_limits(limits);
+        Left::fence(Scope::Mail)
     }
 }
 

@@ -216,22 +216,17 @@ fn connect(
 /// What all connections of the library share.
 fn config() -> Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
-    CONFIG.get_or_init(|| config_with(note_secret)).clone()
-}
-
-/// The function that takes a line of the library's key log.
-type TakesLine =
-    unsafe extern "C" fn(*mut c_void, *mut s2n_tls_sys::s2n_connection, *mut u8, usize) -> c_int;
-
-fn config_with(takes_line: TakesLine) -> Config {
-    let mut builder = Config::builder();
-    let policy = Policy::from_version(POLICY).expect("a name");
-    // SAFETY: the callback uses no context.
-    let logs = unsafe { builder.set_key_log_callback(Some(takes_line), std::ptr::null_mut()) };
-    logs.and_then(|builder| builder.with_system_certs(false))
-        .and_then(|builder| builder.set_security_policy(&policy))
-        .expect("settings that the library has");
-    builder.build().expect("memory")
+    let made = CONFIG.get_or_init(|| {
+        let mut builder = Config::builder();
+        let policy = Policy::from_version(POLICY).expect("a name");
+        // SAFETY: the callback uses no context.
+        let logs = unsafe { builder.set_key_log_callback(Some(note_secret), std::ptr::null_mut()) };
+        logs.and_then(|builder| builder.with_system_certs(false))
+            .and_then(|builder| builder.set_security_policy(&policy))
+            .expect("settings that the library has");
+        builder.build().expect("memory")
+    });
+    made.clone()
 }
 
 /// Takes the secrets of a connection from a line of its key log.
@@ -303,6 +298,7 @@ mod tests {
     use crate::records::{
         ContentType, EXTRA_BYTES, HEADER_BYTES, Opened, Plain, RecordError, Sealed, Sealer,
     };
+    use crate::traffic_secrets::KEEPS_HANDSHAKE_SECRET;
 
     struct Known(Vec<TlsPsk>);
 
@@ -513,38 +509,17 @@ mod tests {
         assert!(hello.windows(groups.len()).any(|bytes| bytes == groups));
     }
 
-    /// As [`note_secret`], but what a client seals behind the handshake is sealed by its keys of
-    /// the handshake.
-    ///
-    /// # Safety
-    /// As there.
-    unsafe extern "C" fn note_handshake_secret(
-        context: *mut c_void,
-        connection: *mut s2n_tls_sys::s2n_connection,
-        line: *mut u8,
-        len: usize,
-    ) -> c_int {
-        // SAFETY: the library's promise.
-        let line = String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(line, len) });
-        let renamed = ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "CLIENT_TRAFFIC_SECRET_0");
-        let mut line = line.replace(renamed.0, renamed.1);
-        // SAFETY: it is as long as is said.
-        unsafe { note_secret(context, connection, line.as_mut_ptr(), line.len()) }
-    }
-
     /// What a server makes of the last bytes of a client, which `change` has changed and may seal
-    /// anew: its error, and the alert that the client gets under keys.
+    /// anew by the key of the handshake: its error, and the alert that the client gets under keys.
     fn end_by(change: impl FnOnce(&mut Vec<u8>, &mut Sealer)) -> (HandshakeError, u8) {
         let psk = key(PskHash::Sha256, 3).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
         let mut server = PskHandshake::server(Arc::new(Known(vec![psk.clone()])));
-        let mut client = PskHandshake::client(psk.clone());
-        let mut connection = connect(Mode::Client, &psk, &mut client.bytes).expect("memory");
-        let config = config_with(note_handshake_secret);
-        connection.set_config(config).expect("it has not begun");
-        client.connection = Some(connection);
+        let mut client = PskHandshake::client(psk);
         let flight = server.step(&client.step(&[]).output);
         assert!(flight.end.is_none());
+        KEEPS_HANDSHAKE_SECRET.set(true);
         let last = client.step(&flight.output);
+        KEEPS_HANDSHAKE_SECRET.set(false);
         let mut client = last.end.expect("its last step").expect("the right key");
         let mut bytes = last.output;
         change(&mut bytes, &mut client.sealer);
