@@ -39,7 +39,7 @@ impl NvmeHostArgs {
         let dhchap = host.map(|host| DhchapKeys { host, controller });
         let host = HostIdentity::new(self.hostnqn.as_deref()).map_err(|e| e.to_string())?;
         Ok(HostIdentity {
-            psk: psk.flatten(),
+            psk: psk.flatten().map(Into::into),
             dhchap,
             ..host
         })

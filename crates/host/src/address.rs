@@ -1,14 +1,16 @@
 //! Addresses of subsystems, and the identity of this host.
 
-use auth::psk::Psk;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use auth::psk::Psk;
 use nvmf::dhchap::DhchapKeys;
 use nvmf::transport::Transport;
 use reactor::fill_random;
 use wire::nvme::fabrics::NQN_BYTES_MAX;
+
+use crate::OfferedPsk;
 
 /// The port of NVMe/TCP I/O controllers where none is named (NVMe/TCP 3.1).
 const PORT: u16 = 4420;
@@ -170,7 +172,7 @@ pub struct HostIdentity {
     /// Host Identifier: never all zeros.
     pub hostid: [u8; 16],
     /// Its key for TLS, which it speaks then.
-    pub psk: Option<Psk>,
+    pub psk: Option<OfferedPsk>,
     /// The secrets that it authenticates with, and a controller to it.
     pub dhchap: Option<DhchapKeys>,
     /// It makes its key for TLS by authentication, one for each controller.
@@ -201,7 +203,7 @@ impl HostIdentity {
     /// The same host with a key that it has made by authentication, which stands for it.
     pub(crate) fn with_generated_psk(&self, psk: Psk) -> Self {
         HostIdentity {
-            psk: Some(psk),
+            psk: Some(psk.into()),
             dhchap: None,
             concatenates: false,
             ..self.clone()

@@ -101,7 +101,8 @@ pub struct Admin<D> {
 impl<D: Driver> Admin<D> {
     /// Connects to `subnqn` at `to` and enables the controller. `kato_ms` is
     /// its Keep Alive Timeout, 0 for none: see [`Admin::keep_alive`]. A host that is to make
-    /// a key for TLS does so on a connection before this one.
+    /// a key for TLS does so on a connection before this one. A key that it has is said by an
+    /// identity of version 1, and by one of version 0 where the handshake ends by that.
     ///
     /// # Errors
     /// Where the connection fails or the controller refuses, and where the host has a key for TLS, or
@@ -134,20 +135,26 @@ impl<D: Driver> Admin<D> {
             psk: host.psk.clone(),
             dhchap: host.dhchap.clone(),
         };
-        let asks_for_proof = |keys: &DhchapKeys| keys.controller.is_some();
-        let is_mutual = host.concatenates && host.dhchap.as_ref().is_some_and(asks_for_proof);
-        let (driver, host) = match host.concatenates {
-            false => (driver, host.clone()),
+        let (caller, result, host) = match host.concatenates {
+            false => {
+                let opened = Caller::open_by_either_identity(driver, to, params(host))?;
+                let (caller, result, psk) = opened;
+                let host = host.clone();
+                (caller, result, HostIdentity { psk, ..host })
+            }
             true => {
+                let asks_for_proof = |keys: &DhchapKeys| keys.controller.is_some();
+                let is_mutual = host.dhchap.as_ref().is_some_and(asks_for_proof);
                 let (driver, psk) = Caller::make_key(driver, to, params(host))?;
-                (driver, host.with_generated_psk(psk))
+                let host = host.with_generated_psk(psk);
+                let opened = Caller::open(driver, to, params(&host));
+                let (caller, result) = opened.map_err(|error| match is_mutual {
+                    true => by_mutual_key(error),
+                    false => error,
+                })?;
+                (caller, result, host)
             }
         };
-        let opened = Caller::open(driver, to, params(&host));
-        let (caller, result) = opened.map_err(|error| match is_mutual {
-            true => by_mutual_key(error),
-            false => error,
-        })?;
         let mut admin = Admin {
             caller,
             settings,
@@ -161,7 +168,7 @@ impl<D: Driver> Admin<D> {
     }
 
     /// Whose I/O queues of the controller are: the host that connected it, with the key for TLS
-    /// that it has made, if it has.
+    /// that it has made, or that was taken, if it has one.
     #[must_use]
     pub fn host(&self) -> &HostIdentity {
         &self.host

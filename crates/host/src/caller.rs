@@ -1,6 +1,7 @@
 //! A queue with a driver of its own: one command at a time, waiting for each
 //! answer.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use wire::nvme::authentication::Concatenation;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe};
 
-use crate::{Error, Event, HostIdentity, Queue, QueueParams, QueueSettings};
+use crate::{Error, Event, HostIdentity, OfferedPsk, Queue, QueueParams, QueueSettings};
 
 /// How long a command may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -76,7 +77,36 @@ impl<D: Driver> Caller<D> {
     /// Where the connection fails or the controller refuses.
     pub fn open(mut driver: D, to: SocketAddr, params: QueueParams) -> Result<(Self, u64), Error> {
         let queue = Queue::open(&mut driver, to, params, 0)?;
-        Caller::over(driver, queue)
+        let mut caller = Caller::over(driver, queue);
+        let connected = caller.connected()?;
+        Ok((caller, connected))
+    }
+
+    /// The same, and the key that TLS is spoken by then: where the handshake ends by an identity
+    /// of version 1, that of version 0 is said on another connection. Some targets know that one
+    /// alone, and end a handshake at the first identity that they do not know.
+    pub(crate) fn open_by_either_identity(
+        mut driver: D,
+        to: SocketAddr,
+        mut params: QueueParams,
+    ) -> Result<(Self, u64, Option<OfferedPsk>), Error> {
+        let queue = Queue::open(&mut driver, to, params.clone(), 0)?;
+        let mut caller = Caller::over(driver, queue);
+        let connected = match caller.connected() {
+            Err(Error::Socket(first)) if caller.queue.has_failed_in_handshake() => {
+                caller.close()?;
+                params.psk = params.psk.map(OfferedPsk::by_version_0);
+                caller.queue = Queue::open(&mut caller.driver, to, params.clone(), 0)?;
+                caller.connected().map_err(|second| match second {
+                    Error::Socket(second) => Error::Socket(io::Error::other(format!(
+                        "{first}; by the identity of version 0: {second}"
+                    ))),
+                    second => second,
+                })
+            }
+            connected => connected,
+        };
+        Ok((caller, connected?, params.psk))
     }
 
     /// Connects a queue to make a key for TLS by its authentication, and closes it.
@@ -87,32 +117,36 @@ impl<D: Driver> Caller<D> {
     ) -> Result<(D, Psk), Error> {
         let mut queue = Queue::open(&mut driver, to, params, 0)?;
         queue.concatenate(Concatenation::NewTlsPsk);
-        let (mut caller, _) = Caller::over(driver, queue)?;
+        let mut caller = Caller::over(driver, queue);
+        caller.connected()?;
         let psk = caller.queue.generated_psk().cloned();
         let psk = psk.expect("a queue is not live without it");
         caller.close()?;
         Ok((caller.driver, psk))
     }
 
-    fn over(driver: D, queue: Queue) -> Result<(Self, u64), Error> {
-        let mut caller = Caller {
+    fn over(driver: D, queue: Queue) -> Self {
+        Caller {
             driver,
             queue,
             out: Vec::new(),
             posted: None,
             arrived: None,
-        };
-        let connected = caller.wait("answer to Connect", |event| match event {
+        }
+    }
+
+    /// Waits for the answer to Connect.
+    fn connected(&mut self) -> Result<u64, Error> {
+        let connected = self.wait("answer to Connect", |event| match event {
             Event::Live(result) => Some(result),
             _ => None,
         });
-        match connected {
-            Ok(result) => Ok((caller, result)),
-            Err(Error::TimedOut { .. }) => Err(Error::TimedOut {
-                waiting_for: caller.queue.waits_for(),
-            }),
-            Err(error) => Err(error),
-        }
+        connected.map_err(|error| match error {
+            Error::TimedOut { .. } => Error::TimedOut {
+                waiting_for: self.queue.waits_for(),
+            },
+            error => error,
+        })
     }
 
     /// Connects I/O queue 1 of the controller `cntlid`, which has been asked
@@ -294,7 +328,7 @@ mod tests {
                 },
                 connect_data: ConnectData::new(host.hostid, 0xffff, "nqn.a", &host.hostnqn),
                 in_capsule_max: 0,
-                psk,
+                psk: psk.map(Into::into),
                 dhchap: None,
             };
             let queue = Queue::open(&mut driver, to, params, 0).expect("a socket can be made");

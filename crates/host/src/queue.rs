@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use auth::psk::{Derivation, Psk, TlsPsk};
+use auth::psk::{Psk, TlsPsk};
 use link::CommandMemory as Memory;
 use machine::{Machine, Tag};
 use nvmf::dhchap::DhchapKeys;
@@ -15,9 +15,9 @@ use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES};
 use wire::nvme::{ConnectCommand, Sqe, Status};
 use zerocopy::IntoBytes;
 
-use crate::Error;
 use crate::qpair::{HostQpair, QueueSettings};
 use crate::transport::{HostProtocol, TOKENS_PER_CONNECTION, Transport};
+use crate::{Error, OfferedPsk};
 
 /// A queue uses as many tokens, from the one that it was opened with.
 pub const TOKENS_PER_QUEUE: Token = TOKENS_PER_CONNECTION;
@@ -34,7 +34,7 @@ pub struct QueueParams {
     /// Bytes of in-capsule data that the controller takes on this queue.
     pub in_capsule_max: u32,
     /// The host's key for TLS, which is spoken then.
-    pub psk: Option<Psk>,
+    pub psk: Option<OfferedPsk>,
     /// The secrets to authenticate with where the controller wants that.
     pub dhchap: Option<DhchapKeys>,
 }
@@ -51,8 +51,7 @@ impl QueueParams {
         };
         let data = &self.connect_data;
         let (hostnqn, subnqn) = (text(&data.hostnqn), text(&data.subnqn));
-        let psk = self.psk.as_ref()?;
-        Some(psk.tls_psk(&hostnqn, &subnqn, Derivation::Standard))
+        Some(self.psk.as_ref()?.tls_psk(&hostnqn, &subnqn))
     }
 }
 
@@ -178,6 +177,11 @@ impl Queue {
             (QueuePhase::Connecting(_) | QueuePhase::Live, _) => "answer to Connect",
             (QueuePhase::Authenticating(_), _) => "next message of the authentication",
         }
+    }
+
+    /// Whether the peer has ended the handshake of TLS, or left it.
+    pub(crate) fn has_failed_in_handshake(&self) -> bool {
+        self.transport.has_failed_in_handshake()
     }
 
     /// Whether the driver is done with the connection and all its memory.

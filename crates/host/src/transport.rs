@@ -59,6 +59,8 @@ enum TransportState<P> {
 pub(crate) struct Transport<P: HostProtocol> {
     pub(crate) link: Link<P::Machine>,
     state: TransportState<P::TransportPhase>,
+    /// TCP was connected, whatever came then.
+    was_open: bool,
     base: Token,
     down: Option<P::Error>,
     /// Why it goes down once the peer has been told so.
@@ -91,6 +93,7 @@ impl<P: HostProtocol> Transport<P> {
         Ok(Transport {
             link: Link::new(machine, stream),
             state: TransportState::Opening,
+            was_open: false,
             base,
             down: None,
             ending: None,
@@ -106,6 +109,11 @@ impl<P: HostProtocol> Transport<P> {
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, TransportState::Open(_))
+    }
+
+    /// Whether a connection that has failed did so amid the handshake of TLS.
+    pub(crate) fn has_failed_in_handshake(&self) -> bool {
+        self.was_open && !self.is_open() && self.link.stream.is_in_handshake()
     }
 
     /// How far the protocol has come, if TCP is connected and nothing has gone wrong.
@@ -242,6 +250,7 @@ impl<P: HostProtocol> Transport<P> {
             }
             C::Connected { result: Ok(()), .. } => {
                 if matches!(self.state, TransportState::Opening) {
+                    self.was_open = true;
                     self.enter(P::FIRST);
                     self.link.receive(driver);
                     self.link.flush(driver);

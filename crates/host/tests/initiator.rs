@@ -167,7 +167,7 @@ fn host_by_rdma_is_told_why_it_has_no_connection() {
     assert!(matches!(error, Error::Protocol(_)), "{error}");
     let psk = Psk::new(PskHash::Sha256, |bytes| bytes.fill(7));
     let keyed = HostIdentity {
-        psk: Some(psk),
+        psk: Some(psk.into()),
         ..friend()
     };
     let error = connect_by(to, &keyed, rdma).map(drop).expect_err("a key");

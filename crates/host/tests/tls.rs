@@ -6,11 +6,12 @@ mod ends;
 
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use auth::HostPsk;
-use auth::psk::{Psk, PskHash};
+use auth::psk::{Derivation, Psk, PskHash, TlsPsk};
 use ends::{driver, stop};
 use host::{Admin, Caller, Error, HostIdentity, Payload, RdmaHostSettings, Settings, discover};
 use link::HANDSHAKE_UNITS;
@@ -18,6 +19,8 @@ use machine::work::TURN_UNITS_MAX;
 use nvmf::HostTerms;
 use reactor::{Choice, EpollDriver};
 use server::{Change, Config, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
+use tls::psk_handshake::{KnownPsks, PskHandshake};
+use tls::{HandshakeError, ProvenPeer};
 use wire::nvme::{Sqe, Status, io};
 
 const NQN: &str = "nqn.2026-01.io.weft:test";
@@ -33,6 +36,7 @@ fn key(hash: PskHash, byte: u8) -> Psk {
 
 fn host(nqn: &str, psk: Option<Psk>) -> HostIdentity {
     let host = HostIdentity::new(Some(nqn)).expect("random bytes");
+    let psk = psk.map(Into::into);
     HostIdentity { psk, ..host }
 }
 
@@ -164,7 +168,8 @@ fn peer_that_leaves_amid_a_handshake_is_told_from_one_that_leaves_later() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = listener.local_addr().expect("an address");
     let leaves = thread::spawn(move || {
-        for _ in 0..2 {
+        // The first host says its key by an identity of each version.
+        for _ in 0..3 {
             let (mut peer, _) = listener.accept().expect("a host");
             let said = peer.read(&mut [0; 4096]).expect("a hello or ICReq");
             assert!(said > 0);
@@ -173,9 +178,61 @@ fn peer_that_leaves_amid_a_handshake_is_told_from_one_that_leaves_later() {
     let why = |host: &HostIdentity| connect(to, host).err().expect("no answer").to_string();
     let told = why(&host(FRIEND, Some(key(PskHash::Sha256, 7))));
     assert!(told.contains("closed amid the handshake"), "{told}");
+    assert!(told.contains("by the identity of version 0"), "{told}");
     let told = why(&host(FRIEND, None));
     assert_eq!(told, Error::Closed.to_string());
     leaves.join().expect("both have come");
+}
+
+/// A target that has one key, by one identity.
+struct KnownOne(TlsPsk);
+
+impl KnownPsks for KnownOne {
+    fn psks_of(&self, identity: &str) -> Vec<TlsPsk> {
+        let known = (self.0.identity == identity).then(|| self.0.clone());
+        known.into_iter().collect()
+    }
+
+    fn has_any(&self) -> bool {
+        true
+    }
+}
+
+/// Makes a handshake with the next that connects, and closes: by which identity it has proved its
+/// key.
+fn accept_by(listener: &TcpListener, known: &TlsPsk) -> Result<String, HandshakeError> {
+    let (mut peer, _) = listener.accept().expect("a host");
+    let mut handshake = PskHandshake::server(Arc::new(KnownOne(known.clone())));
+    let mut bytes = [0; 4096];
+    loop {
+        let len = peer.read(&mut bytes).expect("more of the handshake");
+        let step = handshake.step(&bytes[..len]);
+        peer.write_all(&step.output).expect("the host reads");
+        match step.end.transpose()?.map(|secured| secured.peer) {
+            None => {}
+            Some(ProvenPeer::Psk(psk)) => return Ok(psk.identity),
+            Some(ProvenPeer::Certificate(_)) => panic!("no certificate is asked for"),
+        }
+    }
+}
+
+#[test]
+fn target_that_knows_identities_of_version_0_alone_gets_one() {
+    for hash in PskHash::ALL {
+        let psk = key(hash, 7);
+        let by_1 = psk.tls_psk(FRIEND, NQN, Derivation::Standard).identity;
+        let by_0 = psk.tls_psk_version_0(FRIEND, NQN, Derivation::Standard);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let to = listener.local_addr().expect("an address");
+        let known = by_0.clone();
+        let target = thread::spawn(move || [(); 2].map(|()| accept_by(&listener, &known)));
+        let end = connect(to, &host(FRIEND, Some(psk))).err();
+        // Both have their keys, and the target leaves.
+        assert!(matches!(end, Some(Error::Closed)), "{end:?}");
+        let said = target.join().expect("both have come");
+        let refused = Err(HandshakeError::UnknownIdentity(by_1));
+        assert_eq!(said, [refused, Ok(by_0.identity)]);
+    }
 }
 
 #[test]
@@ -237,7 +294,9 @@ fn wrong_expired_and_foreign_keys_open_nothing() {
     let refusals = running.refusals();
     let reasons: Vec<&str> = refusals.iter().map(|refusal| &*refusal.reason).collect();
     let told = |what| reasons.iter().filter(|why| why.contains(what)).count();
-    assert_eq!(told("no host has the TLS identity"), 3, "{reasons:?}");
+    // Each is said by an identity of both versions. That of version 0 tells nothing of the key.
+    assert_eq!(told("no host has the TLS identity"), 5, "{reasons:?}");
+    assert_eq!(told("is another on the host than here"), 1, "{reasons:?}");
     assert_eq!(
         told("has expired or was revoked: give the host"),
         1,

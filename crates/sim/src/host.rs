@@ -533,7 +533,7 @@ impl SimHost {
                 0 => 8192,
                 _ => self.in_capsule_max,
             },
-            psk: self.credentials.psk(),
+            psk: self.credentials.psk().map(Into::into),
             dhchap: self.credentials.dhchap(),
         };
         let base = self.next_base;

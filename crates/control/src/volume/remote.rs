@@ -39,7 +39,7 @@ pub(super) fn kind(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Opt
         let text = "a target proves itself where weft does: set `dhchap_secret_file` too";
         sink.add(&section.span_of("dhchap_ctrl_secret_file"), text);
     }
-    host.psk = psks.into_iter().next().map(|key| key.psk);
+    host.psk = psks.into_iter().next().map(|key| key.psk.into());
     host.dhchap = of_host.map(|host| DhchapKeys { host, controller });
     let timeout = timeout?;
     let target = RemoteTarget {

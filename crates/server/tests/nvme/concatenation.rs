@@ -154,7 +154,7 @@ fn host_that_speaks_tls_alone_comes_by_authentication_too(backend: Choice) {
     for host in [
         concatenating(&keys),
         HostIdentity {
-            psk: Some(psk),
+            psk: Some(psk.into()),
             ..identity(Some(keys.clone()))
         },
     ] {
@@ -178,7 +178,7 @@ fn admin_queue(backend: Choice, to: SocketAddr, psk: &Psk) -> Result<Caller<AnyD
         },
         connect_data: ConnectData::new(host.hostid, 0xffff, NQN, &host.hostnqn),
         in_capsule_max: 8192,
-        psk: Some(psk.clone()),
+        psk: Some(psk.clone().into()),
         dhchap: None,
     };
     Ok(Caller::open(driver(backend), to, params)?.0)
