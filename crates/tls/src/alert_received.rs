@@ -23,7 +23,11 @@ const ALERTS: [(u8, &str, &str); 27] = [
     (44, "certificate_revoked", ""),
     (45, "certificate_expired", ""),
     (46, "certificate_unknown", ""),
-    (47, "illegal_parameter", ""),
+    (
+        47,
+        "illegal_parameter",
+        "OpenSSL and GnuTLS say so of a key that is another there",
+    ),
     (48, "unknown_ca", ""),
     (49, "access_denied", ""),
     (50, "decode_error", ""),
@@ -34,7 +38,11 @@ const ALERTS: [(u8, &str, &str); 27] = [
     ),
     (70, "protocol_version", "it does not speak TLS 1.3"),
     (71, "insufficient_security", ""),
-    (80, "internal_error", ""),
+    (
+        80,
+        "internal_error",
+        "SPDK's target says so of a TLS identity that it does not know",
+    ),
     (86, "inappropriate_fallback", ""),
     (90, "user_canceled", ""),
     (109, "missing_extension", ""),
@@ -68,7 +76,7 @@ mod tests {
     #[test]
     fn alert_is_told_by_number_and_name_and_what_it_means_for_keys() {
         for (number, told) in [
-            (80, "alert 80, internal_error"),
+            (71, "alert 71, insufficient_security"),
             (70, "alert 70, protocol_version: it does not speak TLS 1.3"),
             (3, "alert 3"),
         ] {

@@ -23,6 +23,10 @@ use crate::traffic_secrets::{TrafficSecrets, note};
 /// NVMe/TCP does not allow it, and [`hello::chosen_psk`] and [`PskHandshake::secured`] refuse it.
 const POLICY: &str = "20240503";
 
+/// One that offers TLS_AES_256_GCM_SHA384 first, for clients with keys for SHA-384: servers of
+/// OpenSSL choose the first suite that they know, and then take no key of another hash.
+const POLICY_OF_SHA_384: &str = "20251113";
+
 /// The keys that a server has.
 pub trait KnownPsks: Send + Sync {
     /// Those of an identity that a client says: several where it does not tell which is meant.
@@ -198,6 +202,10 @@ fn connect(
     })?;
     let mut connection = Connection::new(mode);
     connection.set_config(config())?;
+    if mode == Mode::Client && psk.hash == PskHash::Sha384 {
+        let policy = Policy::from_version(POLICY_OF_SHA_384).expect("a name");
+        connection.set_security_policy(&policy)?;
+    }
     // A failure is told at once: nothing is decided by how long it takes.
     connection.set_blinding(Blinding::SelfService)?;
     connection.append_psk(&builder.build()?)?;
@@ -390,6 +398,19 @@ mod tests {
                 passes(&mut server, &mut client, b"from the server");
                 assert!(server.left.is_empty() && client.left.is_empty());
             }
+        }
+    }
+
+    #[test]
+    fn client_offers_the_cipher_suite_of_its_key_first() {
+        for (hash, suite) in [(PskHash::Sha256, 0x1301), (PskHash::Sha384, 0x1302)] {
+            let psk = key(hash, 3).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
+            let hello = PskHandshake::client(psk).step(&[]).output;
+            // Behind the headers of record and message, a version, a random number, a session's
+            // identifier, and the length of the list.
+            let at = 5 + 4 + 2 + 32;
+            let at = at + 1 + usize::from(hello[at]) + 2;
+            assert_eq!(u16::from_be_bytes([hello[at], hello[at + 1]]), suite);
         }
     }
 
