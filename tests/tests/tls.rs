@@ -1,18 +1,19 @@
-//! Other people's TLS speaks with weft: OpenSSL and GnuTLS, and tlslite-ng where something is to
-//! be wrong. GnuTLS does so in guests, too, as tlshd.
+//! Other people's TLS speaks with weft: OpenSSL and GnuTLS, with weft's initiator, too, and
+//! tlslite-ng where something is to be wrong. GnuTLS does so in guests, too, as tlshd.
 
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
+use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use auth::psk::{Derivation, Psk, PskHash, TlsPsk};
-use interop::child::{output, tail, tied};
+use interop::child::{Owned, output, tail, tied};
 use interop::python::Python;
 use interop::weft::{NQN, WeftProcess, free_address, perf};
 use interop::workspace_dir;
@@ -92,41 +93,41 @@ socket = "admin.sock"
         command
     }
 
-    /// A session that OpenSSL takes a key of: it knows no other way to one for SHA-384.
-    fn session(&self, psk: &TlsPsk) -> String {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let cipher = match psk.hash {
-            PskHash::Sha256 => "1301",
-            PskHash::Sha384 => "1302",
-        };
-        let description = format!(
-            "asn1=SEQUENCE:session\n[session]\nversion=INTEGER:1\nprotocol=INTEGER:0x0304\n\
-             cipher=FORMAT:HEX,OCT:{cipher}\nid=FORMAT:HEX,OCT:00\nkey=FORMAT:HEX,OCT:{}\n\
-             time=EXP:1,INTEGER:{}\ntimeout=EXP:2,INTEGER:100000\nearly=EXP:15,INTEGER:16384\n",
-            hex(psk.secret.bytes()),
-            now.expect("after 1970").as_secs(),
-        );
-        let script = "openssl asn1parse -genconf /dev/stdin -noout -out session.der; \
-             echo '-----BEGIN SSL SESSION PARAMETERS-----'; openssl base64 -in session.der; \
-             echo '-----END SSL SESSION PARAMETERS-----'";
-        let mut shell = Command::new("sh");
-        shell.args(["-ec", script]).current_dir(&self.folder);
-        shell.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut shell = shell.spawn().expect("a shell");
-        let mut input = shell.stdin.take().expect("a pipe");
-        input.write_all(description.as_bytes()).expect("it reads");
-        drop(input);
-        let session = shell.wait_with_output().expect("a shell").stdout;
-        let path = self.folder.path().join("session.pem");
-        write_private(&path, &String::from_utf8(session).expect("text"));
-        path.display().to_string()
-    }
-
     /// What weft says of those that it has refused, on one line.
     fn refusals(&self) -> String {
         let told = self.target.run(&["refusals"]);
         told.split_whitespace().collect::<Vec<_>>().join(" ")
     }
+}
+
+/// A session that OpenSSL takes a key of: it knows no other way to one for SHA-384.
+fn openssl_session(psk: &TlsPsk, folder: &Path) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let cipher = match psk.hash {
+        PskHash::Sha256 => "1301",
+        PskHash::Sha384 => "1302",
+    };
+    let description = format!(
+        "asn1=SEQUENCE:session\n[session]\nversion=INTEGER:1\nprotocol=INTEGER:0x0304\n\
+         cipher=FORMAT:HEX,OCT:{cipher}\nid=FORMAT:HEX,OCT:00\nkey=FORMAT:HEX,OCT:{}\n\
+         time=EXP:1,INTEGER:{}\ntimeout=EXP:2,INTEGER:100000\nearly=EXP:15,INTEGER:16384\n",
+        hex(psk.secret.bytes()),
+        now.expect("after 1970").as_secs(),
+    );
+    let script = "openssl asn1parse -genconf /dev/stdin -noout -out session.der; \
+         echo '-----BEGIN SSL SESSION PARAMETERS-----'; openssl base64 -in session.der; \
+         echo '-----END SSL SESSION PARAMETERS-----'";
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", script]).current_dir(folder);
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut shell = shell.spawn().expect("a shell");
+    let mut input = shell.stdin.take().expect("a pipe");
+    input.write_all(description.as_bytes()).expect("it reads");
+    drop(input);
+    let session = shell.wait_with_output().expect("a shell").stdout;
+    let path = folder.join("session.pem");
+    write_private(&path, &String::from_utf8(session).expect("text"));
+    path.display().to_string()
 }
 
 fn write_private(path: &Path, text: &str) {
@@ -185,7 +186,7 @@ fn openssl_connects_by_keys_of_both_hashes() {
     assert_eq!(answer, Some(ICRESP), "{said}");
     for hash in PskHash::ALL {
         let psk = secured.psk(hash);
-        let session = secured.session(psk);
+        let session = openssl_session(psk, folder);
         // After a HelloRetryRequest it would offer the session no more.
         let words = ["-tls1_3", "-psk_session", &session, "-groups", "P-256"];
         let (answer, said) = exchange(&mut secured.s_client(psk, &words), folder);
@@ -302,13 +303,155 @@ fn gnutls_connects_by_its_key_and_is_told_why_it_is_refused() {
     secured.target.expect_orderly_end();
 }
 
+/// The key of a host with an identity of version 1, and of version 0.
+fn key_of_host(hash: PskHash) -> (Psk, [TlsPsk; 2]) {
+    let key = Psk::new(hash, |bytes| bytes.fill(5));
+    let psks = [
+        key.tls_psk(HOST, NQN, Derivation::Standard),
+        key.tls_psk_version_0(HOST, NQN, Derivation::Standard),
+    ];
+    (key, psks)
+}
+
+/// `openssl s_server` that knows one identity, and writes what it receives.
+fn s_server(at: SocketAddr, identity: &str, session: &str, group: &str) -> Command {
+    let mut command = tied(Path::new("openssl"));
+    command.args(["s_server", "-quiet", "-nocert", "-tls1_3", "-accept"]);
+    command
+        .arg(at.to_string())
+        .args(["-psk_identity", identity]);
+    command.args(["-psk_session", session, "-groups", group]);
+    command
+}
+
+/// `gnutls-serv` that knows one identity, and says so when it was proved.
+fn gnutls_serv(at: SocketAddr, identity: &str, key: &[u8], folder: &Path) -> Command {
+    let passwords = folder.join("passwords");
+    // NQNs have colons, as what separates a name from its key: names are in hexadecimal digits.
+    let line = format!("#{}:{}\n", hex(identity.as_bytes()), hex(key));
+    write_private(&passwords, &line);
+    let mut command = tied(Path::new("gnutls-serv"));
+    let words = "NORMAL:-VERS-ALL:+VERS-TLS1.3:-KX-ALL:+ECDHE-PSK:+PSK";
+    command.args(["--priority", words, "--pskpasswd"]);
+    command
+        .arg(passwords)
+        .args(["--port", &at.port().to_string()]);
+    command
+}
+
+/// How a server shows that a handshake is over.
+const ICREQ_COMES: [u8; 8] = [0, 0, 128, 0, 128, 0, 0, 0];
+const GNUTLS_SAYS: &[u8] = b"PSK authentication. Connected as";
+
+/// What weft's initiator says of a server that speaks TLS and no NVMe, and whether a handshake
+/// was over before.
+fn initiate(
+    mut server: Command,
+    at: SocketAddr,
+    shows: &[u8],
+    key: &Psk,
+    folder: &Path,
+) -> (bool, String) {
+    let file = folder.join("host.psk");
+    write_private(&file, &key.interchange());
+    let written = folder.join("written");
+    server.stdin(Stdio::piped()).stderr(Stdio::null());
+    server.stdout(File::create(&written).expect("room"));
+    let mut server = Owned::spawn(&mut server).expect("the server");
+    while TcpStream::connect(at).is_err() {
+        assert!(server.try_wait().expect("our child").is_none());
+        thread::sleep(Duration::from_millis(10));
+    }
+    let load = thread::spawn(move || {
+        let file = file.display().to_string();
+        perf(at, &["--hostnqn", HOST, "--psk-file", &file])
+    });
+    let is_over = || {
+        let written = fs::read(&written).expect("made above");
+        written.windows(shows.len()).any(|part| part == shows)
+    };
+    while !load.is_finished() && !is_over() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    server.kill().expect("our child");
+    let told = load.join().expect("it does not panic");
+    (is_over(), told.expect_err("a server without NVMe"))
+}
+
+#[needs(program("openssl"))]
+#[test]
+fn initiator_connects_to_openssl_by_identities_of_both_versions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    for hash in PskHash::ALL {
+        let (key, psks) = key_of_host(hash);
+        for psk in psks {
+            let session = openssl_session(&psk, folder);
+            // The second wants another key share, by a HelloRetryRequest.
+            for group in ["P-256", "P-384"] {
+                let at = free_address();
+                let server = s_server(at, &psk.identity, &session, group);
+                let (is_over, told) = initiate(server, at, &ICREQ_COMES, &key, folder);
+                assert!(is_over, "{} {group}: {told}", psk.identity);
+            }
+        }
+    }
+}
+
+#[needs(program("openssl"))]
+#[test]
+fn initiator_tells_the_alert_by_which_openssl_refuses_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    for hash in PskHash::ALL {
+        let (key, [psk, _]) = key_of_host(hash);
+        let other = Psk::new(hash, |bytes| bytes.fill(6));
+        let wrong = TlsPsk {
+            secret: other.tls_psk(HOST, NQN, Derivation::Standard).secret,
+            ..psk.clone()
+        };
+        let session = openssl_session(&wrong, folder);
+        // Younger releases say decrypt_error of a wrong key.
+        for (identity, meaning) in [
+            (&*psk.identity, "is another there"),
+            ("another", "alert 40, handshake_failure"),
+        ] {
+            let at = free_address();
+            let server = s_server(at, identity, &session, "P-256");
+            let (is_over, told) = initiate(server, at, &ICREQ_COMES, &key, folder);
+            let is_told = told.contains("with alert ") && told.contains(meaning);
+            assert!(!is_over && is_told, "{identity}: {told}");
+        }
+    }
+}
+
+#[needs(program("gnutls-serv"))]
+#[test]
+fn initiator_connects_to_gnutls_and_tells_the_alert_by_which_it_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let (key, psks) = key_of_host(PskHash::Sha256);
+    for psk in &psks {
+        let ask = |secret: &[u8]| {
+            let at = free_address();
+            let server = gnutls_serv(at, &psk.identity, secret, folder);
+            initiate(server, at, GNUTLS_SAYS, &key, folder)
+        };
+        let (is_over, told) = ask(psk.secret.bytes());
+        assert!(is_over, "{}: {told}", psk.identity);
+        let (is_over, told) = ask(&[9; 32]);
+        let is_told = told.contains("with alert ") && told.contains("is another there");
+        assert!(!is_over && is_told, "{}: {told}", psk.identity);
+    }
+}
+
 #[needs(program("openssl"))]
 #[test]
 fn early_data_is_dropped_and_the_handshake_goes_on() {
     let secured = Secured::start("tls-early");
     let folder = secured.folder.path();
     let psk = secured.psk(PskHash::Sha384);
-    let session = secured.session(psk);
+    let session = openssl_session(psk, folder);
     let early = folder.join("early");
     std::fs::write(&early, icreq()).expect("room");
     let early = early.display().to_string();
