@@ -1,7 +1,7 @@
 # TLS with weft, which holds this host to a key: behind SECURE.
 # Set by the caller besides ADDR, PORT, NQN: KEY, an interchange key, and its CIPHER. At
-# the MARKs the caller gives weft a key before KEY, lets KEY expire, gives it KEY again, and then
-# another.
+# the MARKs the caller evicts this host, gives weft a key before KEY, lets KEY expire, gives it KEY
+# again, and then another.
 
 discovery=nqn.2014-08.org.nvmexpress.discovery
 tls_daemon
@@ -12,6 +12,18 @@ nvme discover -t tcp -a "$ADDR" -s "$PORT" >/tmp/discovered
 has "subnqn: *$NQN" /tmp/discovered
 has "treq: *required" /tmp/discovered
 has "sectype: *tls13" /tmp/discovered
+
+step TLS by an identity of version 0
+# The kernel takes version 1 before version 0 where it has both.
+serial=$(insert_psk "$KEY" --identity=0)
+has "NVMe0R0[12] $host $NQN: " /proc/keys
+connected --tls
+protected tls "$serial"
+spoken "$CIPHER"
+written_is_read "$disk"
+echo "MARK version 0"
+until_true "eviction" '[ "$(cat $controller/state)" != live ]'
+disconnected
 
 step TLS
 serial=$(insert_psk "$KEY")

@@ -33,7 +33,7 @@ fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
          [[nvme.subsystem]]\nnqn = \"{NQN}\"\nvolumes = [\"v\"]\n\
          [[nvme.subsystem.host]]\nnqn = \"{HOST_NQN}\"\npsk_file = \"{}\"\n\
          [[listener]]\naddress = \"{address}\"\nadvertise = \"{MACHINE}\"\n\
-         [admin]\nsocket = \"off\"\nlisten = \"off\"\n",
+         [admin]\nsocket = \"admin.sock\"\nlisten = \"off\"\n",
         file.display()
     );
     let target = WeftProcess::serve(name, &config, address);
@@ -49,6 +49,11 @@ fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
     let mut config = Config::new(name, &script(&settings, &[SECURE, SECURE_WEFT]));
     config.system = system;
     let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    guest = guest.until("MARK version 0");
+    let connections = target.run(&["get", "connections"]);
+    let says_0 = connections.contains(&format!("PSK 0 {}", hash.name()));
+    assert!(says_0 && !connections.contains("PSK 1"), "{connections}");
+    target.run(&["evict", "host", HOST_NQN]);
     let expired = format!("{next}\n{right} until 2026-01-01T00:00:00Z\n");
     for (mark, keys) in [
         ("MARK rotation", format!("{next}\n{right}\n")),
@@ -111,14 +116,19 @@ const LOADS: [&str; 3] = [
 #[test]
 fn initiator_speaks_tls_with_the_kernels_own_target() {
     let keys = [
-        ("SHA-256", PskHash::Sha256, "AES-128-GCM"),
-        ("SHA-384", PskHash::Sha384, "AES-256-GCM"),
+        ("SHA-256", PskHash::Sha256, 5, "AES-128-GCM"),
+        ("SHA-384", PskHash::Sha384, 5, "AES-256-GCM"),
+        ("version-0", PskHash::Sha384, 4, "AES-256-GCM"),
     ]
-    .map(|(name, hash, cipher)| {
-        let key = Psk::new(hash, |bytes| bytes.fill(5)).interchange();
+    .map(|(name, hash, byte, cipher)| {
+        let key = Psk::new(hash, |bytes| bytes.fill(byte)).interchange();
         (name, format!("{key} {cipher}"), key)
     });
-    let settings = [("PSK_SHA256", &*keys[0].1), ("PSK_SHA384", &keys[1].1)];
+    let settings = [
+        ("PSK_SHA256", &*keys[0].1),
+        ("PSK_SHA384", &keys[1].1),
+        ("PSK_VERSION_0", &keys[2].1),
+    ];
     let pieces = [SECURE, SECURE_KERNEL, SECURE_TLS_SERVE];
     let mut target = KernelTarget::start("tls-kernel-target", &settings, &pieces, [4421, 4422]);
     let folder = tempfile::tempdir().expect("a folder");
