@@ -52,12 +52,8 @@ fn find(
         match (value.get_ref(), before.get_ref()) {
             (DeValue::Table(said), DeValue::Table(known)) => find(said, known, section, kept),
             (DeValue::Array(said), DeValue::Array(known)) => {
-                let tables = |item| match item {
-                    &DeValue::Table(ref table) => Some(table),
-                    _ => None,
-                };
-                for said in said.iter().filter_map(|item| tables(item.get_ref())) {
-                    let mut known = known.iter().filter_map(|item| tables(item.get_ref()));
+                for said in said.iter().filter_map(|item| item.get_ref().as_table()) {
+                    let mut known = known.iter().filter_map(|item| item.get_ref().as_table());
                     let name = called(said, section);
                     let same = known.find(|known| name.is_some() && called(known, section) == name);
                     if let Some(known) = same {

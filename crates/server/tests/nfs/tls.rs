@@ -62,7 +62,8 @@ fn with_tls(backend: Choice, folder: &Path) -> Config {
 /// A client that speaks TLS, and shows the certificate in `folder`.
 fn secured(folder: &Path, ca: &str, shows: bool) -> Params {
     let files = files(folder);
-    let shown = shows.then_some((&*files.certificate, &*files.key));
+    let key = files.key.file().expect("a file");
+    let shown = shows.then_some((&*files.certificate, &*key));
     Params {
         tls: Some(RpcTls::read(NAME, &data(ca), shown).expect("good files")),
         ..params()

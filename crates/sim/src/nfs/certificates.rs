@@ -66,7 +66,7 @@ pub fn shown() -> TlsFiles {
     let [_, certificate, key] = &*FILES;
     TlsFiles {
         certificate: path(certificate),
-        key: path(key),
+        key: path(key).into(),
         client_ca: None,
         client_crl: None,
     }
