@@ -312,6 +312,18 @@ fn use_of_a_token_shares_blocks_between_files() {
     stop(running);
 }
 
+/// A token of the model.
+struct KnownToken {
+    token: Vec<u8>,
+    /// The unit that it is of.
+    unit: usize,
+    blocks: Vec<usize>,
+    /// What they held when it was made.
+    named: Vec<u8>,
+    /// Whether they hold it still.
+    is_valid: bool,
+}
+
 /// Writes, tokens and copies by them, against what the blocks should hold.
 #[test]
 fn copies_by_tokens_are_those_of_a_model() {
@@ -322,8 +334,7 @@ fn copies_by_tokens_are_those_of_a_model() {
     for unit in &mut units {
         unit.write(SMALL, 0, &[0; BLOCKS * SMALL]).unwrap();
     }
-    // The unit that a token is of, its ranges, what it named, and whether that is so still.
-    let mut tokens: Vec<(Vec<u8>, usize, Vec<usize>, Vec<u8>, bool)> = Vec::new();
+    let mut tokens: Vec<KnownToken> = Vec::new();
     let mut random = Random::new(1);
     let (mut copied, mut revoked) = (0, 0);
     for number in 0..400 {
@@ -352,25 +363,31 @@ fn copies_by_tokens_are_those_of_a_model() {
                 let blocks: Vec<usize> = (at + half..at + len).chain(at..at + half).collect();
                 let token = token(&mut units[unit], &ranges);
                 let named = blocks.iter().map(|block| model[unit][*block]).collect();
-                tokens.push((token, unit, blocks, named, true));
+                tokens.push(KnownToken {
+                    token,
+                    unit,
+                    blocks,
+                    named,
+                    is_valid: true,
+                });
             }
             _ if tokens.is_empty() => {}
             _ => {
-                let (token, of, blocks, named, is_valid) =
-                    &tokens[usize::from(byte) % tokens.len()];
-                let count = named.len().min(BLOCKS - to);
+                let known = &tokens[usize::from(byte) % tokens.len()];
+                let count = known.named.len().min(BLOCKS - to);
+                let is_goal = |block: &usize| (to..to + count).contains(block);
                 // What it names would change on the way.
-                if *of == unit && blocks.iter().any(|block| (to..to + count).contains(block)) {
+                if known.unit == unit && known.blocks.iter().any(is_goal) {
                     continue;
                 }
                 let done = write_using(
                     &mut units[unit],
                     number,
                     0,
-                    (token, 0),
+                    (&known.token, 0),
                     &[(to as u64, count as u32)],
                 );
-                match (is_valid, done) {
+                match (known.is_valid, done) {
                     (true, Ok(())) => copied += 1,
                     (false, Err(fail)) => {
                         // Or it was the oldest of too many.
@@ -385,12 +402,12 @@ fn copies_by_tokens_are_those_of_a_model() {
                     }
                     (false, Ok(())) => panic!("step {number}: a copy of what is no more"),
                 }
-                model[unit][to..to + count].copy_from_slice(&named[..count]);
+                model[unit][to..to + count].copy_from_slice(&known.named[..count]);
                 changed = (to..to + count).collect();
             }
         }
-        for (_, of, blocks, _, is_valid) in &mut tokens {
-            *is_valid &= *of != unit || !blocks.iter().any(|block| changed.contains(block));
+        for known in tokens.iter_mut().filter(|known| known.unit == unit) {
+            known.is_valid &= !known.blocks.iter().any(|block| changed.contains(block));
         }
     }
     for (unit, model) in units.iter_mut().zip(&model) {
