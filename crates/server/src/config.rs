@@ -540,7 +540,7 @@ impl Default for Limits {
             // Hundreds of volumes with a queue for every core of a large machine.
             connections_of_address_max: 16 * 1024,
             // Half a millisecond each of one thread.
-            tls_handshakes_max: 256,
+            tls_handshakes_max: 1024,
             // Many paths, and machines that were cloned with their host NQN.
             controllers_of_host_max: 256,
             handshake_timeout_ms: 10_000,
