@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use nvmf::DISCOVERY_NQN;
+use nvmf::{DISCOVERY_NQN, HostTerms};
 use server::{ListenerSpec, SubsystemSpec};
 
 /// Something that is served, and where.
@@ -115,7 +115,11 @@ impl NvmeProof {
             .map(|terms| proof(terms.needs_tls(), terms.dhchap.is_some()))
             .collect();
         let listed = subsystem.hosts.as_ref().map(Vec::len);
-        if listed.is_none_or(|listed| listed > hosts.len()) || hosts.is_empty() {
+        let has_key = subsystem
+            .terms
+            .iter()
+            .any(|terms| terms.nqn == HostTerms::ANY_HOST);
+        if listed.is_none_or(|listed| listed > hosts.len()) && !has_key || hosts.is_empty() {
             hosts.push(proof(false, false));
         }
         if listener.rdma.is_only() {

@@ -127,8 +127,21 @@ fn hosts(
         terms.push(of_host);
     }
     hosts.extend(terms.iter().map(|terms| terms.nqn.clone()));
-    // A table that holds a host to nothing is as its name in the list.
-    terms.retain(|terms| *terms != HostTerms::new(&*terms.nqn));
+    let psks = secrets.psks(sink, section, ("HOSTNQN", subnqn));
+    if !any && section.has("psk_file") {
+        let text = "`psk_file` of a subsystem is the key of hosts that no table names, and there are \
+                    none without `allow_any_host = true`: give each host its own in \
+                    [[nvme.subsystem.host]]";
+        sink.add(&section.span_of("psk_file"), text);
+    }
+    match psks.is_empty() {
+        // A table that holds a host to nothing is as its name in the list.
+        true => terms.retain(|terms| *terms != HostTerms::new(&*terms.nqn)),
+        false => terms.push(HostTerms {
+            psks,
+            ..HostTerms::new(HostTerms::ANY_HOST)
+        }),
+    }
     ((!any).then_some(hosts), terms)
 }
 
@@ -155,6 +168,14 @@ fn terms_of_host(
     })
 }
 
+/// Whom terms hold to something.
+pub(crate) fn host_name(terms: &HostTerms) -> String {
+    match &*terms.nqn {
+        HostTerms::ANY_HOST => "hosts without a table".to_owned(),
+        nqn => format!("host {nqn}"),
+    }
+}
+
 /// Which hosts have keys for TLS that have all expired or were all revoked: they are refused.
 pub(crate) fn expired_notes(config: &Config) -> impl Iterator<Item = String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -175,7 +196,10 @@ pub(crate) fn expired_notes(config: &Config) -> impl Iterator<Item = String> {
             }
             false => "has expired: `weft key check` says when, `weft key rotate` makes another",
         };
-        format!("subsystem {subnqn}: every key of host {} {why}", terms.nqn)
+        format!(
+            "subsystem {subnqn}: every key of {} {why}",
+            host_name(terms)
+        )
     })
 }
 

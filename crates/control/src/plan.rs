@@ -15,7 +15,7 @@ use store::{EncryptionSettings, Kind, Settings, Spec};
 
 use crate::disturbs::disturbs;
 use crate::format_size;
-use crate::nvme::ANA_STATES;
+use crate::nvme::{ANA_STATES, host_name};
 use crate::policy;
 use crate::words::told;
 
@@ -904,7 +904,11 @@ fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> Option<String> {
     if changed.is_empty() {
         return None;
     }
-    let names: Vec<String> = changed.iter().map(|(_, new)| new.nqn.clone()).collect();
+    let name = |terms: &HostTerms| match &*terms.nqn {
+        HostTerms::ANY_HOST => host_name(terms),
+        nqn => nqn.to_owned(),
+    };
+    let names: Vec<String> = changed.iter().map(|(_, new)| name(new)).collect();
     let mut text = told(Some(&names), "get other terms (`host`)");
     let loses_keys = |(old, new): &(HostTerms, HostTerms)| {
         let is_gone = |psk| !new.psks.contains(psk);

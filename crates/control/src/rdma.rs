@@ -5,6 +5,7 @@ use nvmf::transport::Transports;
 use server::nfs::Xprtsec;
 use server::{Config, ListenerSpec, Protocol, RdmaSpec, SubsystemSpec};
 
+use crate::nvme::host_name;
 use crate::policy::{Number, Rule, count, pick, size};
 use crate::schema::RDMA_ONLY;
 use crate::source::{FlagOr, Section, Sink};
@@ -63,7 +64,7 @@ pub(crate) fn closed(config: &Config) -> impl Iterator<Item = String> {
     let closed = config.subsystems.iter().filter(is_closed);
     let hosts = closed.flat_map(|spec| {
         let terms = spec.terms.iter().filter(|terms| terms.needs_tls());
-        terms.map(|terms| format!("subsystem {}: host {} {REMEDY}", spec.nqn, terms.nqn))
+        terms.map(|terms| format!("subsystem {}: {} {REMEDY}", spec.nqn, host_name(terms)))
     });
     let is_without = by_rdma_alone(config, Protocol::Nfs, |_| true);
     let exports = config.exports.iter().filter(move |export| {

@@ -149,6 +149,7 @@ pub const SCHEMA: &[Keys] = &[
         &[
             key("nqn", Takes::Text),
             key("allow_any_host", Takes::Flag),
+            key("psk_file", Takes::Secret),
             key("hosts", Takes::Texts),
             key("serial", Takes::Text),
             key("model", Takes::Text),

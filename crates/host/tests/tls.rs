@@ -264,6 +264,36 @@ fn hosts_with_and_without_keys_share_a_listener() {
 }
 
 #[test]
+fn hosts_without_a_table_connect_by_the_key_of_any_host() {
+    let (own, any) = (key(PskHash::Sha256, 7), key(PskHash::Sha384, 8));
+    let running = serve(one_key(&own), Choice::Auto);
+    let spec = running.shared().served().subsystems.remove(0);
+    let mut spec = SubsystemSpec {
+        hosts: None,
+        ..spec
+    };
+    spec.terms.push(HostTerms {
+        psks: one_key(&any),
+        ..HostTerms::new(HostTerms::ANY_HOST)
+    });
+    let sets_ana = false;
+    let change = Change::SetSubsystem { spec, sets_ana };
+    running.change(change).expect("it may change");
+    let to = running.addresses()[0];
+    for nqn in [GUEST, "nqn.2026-01.org.example:never-named"] {
+        moves_data(to, &host(nqn, Some(any.clone())), false);
+        let entries = discover(driver(), to, &host(nqn, None), settings(false)).expect("a log");
+        let entry = entries.iter().find(|entry| entry.subnqn == NQN);
+        assert_eq!(entry.expect("it is named").treq & 3, 1, "a secure channel");
+        assert!(connect(to, &host(nqn, None)).is_err(), "in the clear");
+        assert!(connect(to, &host(nqn, Some(own.clone()))).is_err());
+    }
+    moves_data(to, &host(FRIEND, Some(own)), false);
+    assert!(connect(to, &host(FRIEND, Some(any))).is_err(), "its own");
+    stop(running);
+}
+
+#[test]
 fn wrong_expired_and_foreign_keys_open_nothing() {
     let (right, old) = (key(PskHash::Sha384, 1), key(PskHash::Sha384, 2));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later");

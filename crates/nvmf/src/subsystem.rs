@@ -212,7 +212,7 @@ impl AnaGroup {
 /// What a host is held to that is more than named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostTerms {
-    /// Its NQN.
+    /// Its NQN, or [`HostTerms::ANY_HOST`].
     pub nqn: String,
     /// Where it may come from; empty: anywhere.
     pub networks: Vec<Network>,
@@ -235,6 +235,9 @@ pub struct Arrival {
 }
 
 impl HostTerms {
+    /// In place of an NQN: of all hosts that have no terms of their own. No host is called so.
+    pub const ANY_HOST: &str = "*";
+
     /// Of a host that may come from anywhere.
     pub fn new(nqn: impl Into<String>) -> Self {
         HostTerms {
@@ -297,7 +300,8 @@ impl Subsystem {
 
     /// What `hostnqn` is held to, if anything.
     pub fn terms_of(&self, hostnqn: &str) -> Option<&HostTerms> {
-        self.terms.iter().find(|terms| terms.nqn == hostnqn)
+        let of = |nqn| self.terms.iter().find(|terms| terms.nqn == nqn);
+        of(hostnqn).or_else(|| of(HostTerms::ANY_HOST))
     }
 
     /// The secrets that `hostnqn` authenticates with, if it must.

@@ -225,3 +225,31 @@ fn private_key_of_a_certificate_comes_from_a_keyring_and_is_replaced_there() {
     assert_eq!(renewed.look(), Some(Ok(())));
     added.invalidate().expect("ours");
 }
+
+#[test]
+fn key_of_hosts_without_a_table_arrives_where_any_host_may_connect() {
+    let folder = tempfile::tempdir().unwrap();
+    let psk = "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    secret_file(folder.path(), "any", psk, 0o600);
+    let table = "psk_file = \"any.secret\"\n\
+                 [[nvme.subsystem.host]]\nnqn = \"nqn.2026-01.io.weft:i\"";
+    let with = |hosts: &str| file(SIZE, "", &format!("{hosts}\n{table}"), LOCAL, "");
+    let origin = origin(folder.path().to_str().unwrap());
+    let config = parse(&with(ANY), &origin, &[0]).unwrap();
+    let terms = &config.subsystems[0].terms;
+    let names: Vec<&str> = terms.iter().map(|terms| &*terms.nqn).collect();
+    assert_eq!(names, ["nqn.2026-01.io.weft:i", HostTerms::ANY_HOST]);
+    let needs_tls: Vec<bool> = terms.iter().map(HostTerms::needs_tls).collect();
+    assert_eq!(needs_tls, [false, true]);
+    let told = parse(&with(""), &origin, &[0]).unwrap_err();
+    assert!(told[0].text.contains("`allow_any_host = true`"), "{told:?}");
+    // Hosts that have none of it yet are cut.
+    let plain = read(&with(ANY).replace("psk_file = \"any.secret\"\n", "")).unwrap();
+    let plan = plan(&plain, &config).expect("it may change");
+    assert!(plan[0].disturbs);
+    assert!(
+        plan[0].text.contains("hosts without a table"),
+        "{}",
+        plan[0].text
+    );
+}

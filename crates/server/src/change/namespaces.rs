@@ -27,7 +27,7 @@ impl Shared {
     ) -> Result<nvmf::ControllerChange, ChangeError> {
         nvmf::check_subsystem_nqn(&spec.nqn).map_err(|e| ChangeError::Invalid(e.to_string()))?;
         check_hosts(spec.hosts.as_deref())?;
-        check_terms(&spec.terms)?;
+        check_terms(spec)?;
         check::fixed_text("serial", &spec.serial, check::SERIAL_BYTES)
             .and_then(|()| check::fixed_text("model", &spec.model, check::MODEL_BYTES))
             .map_err(ChangeError::Invalid)?;
@@ -199,7 +199,7 @@ impl Shared {
 
     fn check_access(&self, known: &Subsystem, spec: &SubsystemSpec) -> ChangeOutcome {
         check_hosts(spec.hosts.as_deref())?;
-        check_terms(&spec.terms)?;
+        check_terms(spec)?;
         check_ana_groups(&spec.ana_groups)?;
         let state = self.state();
         let is_one = |number| state.protocol_to_be(number) == Some(Protocol::NvmeTcp);
@@ -369,8 +369,10 @@ fn check_hosts(hosts: Option<&[String]>) -> ChangeOutcome {
     Ok(())
 }
 
-fn check_terms(terms: &[HostTerms]) -> ChangeOutcome {
-    let names: Vec<String> = terms.iter().map(|terms| terms.nqn.clone()).collect();
+fn check_terms(spec: &SubsystemSpec) -> ChangeOutcome {
+    let is_any = |nqn: &str| nqn == HostTerms::ANY_HOST && spec.hosts.is_none();
+    let names = spec.terms.iter().map(|terms| &terms.nqn);
+    let names: Vec<String> = names.filter(|nqn| !is_any(nqn)).cloned().collect();
     check_hosts(Some(&names))
 }
 
