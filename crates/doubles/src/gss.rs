@@ -13,8 +13,9 @@ use nfs::gss::{Contexts, InitAnswer, major};
 use sha2::Sha256;
 use testkit::nfs::call::call_header;
 use wire::rpc::{
-    AUTH_NONE, RPCSEC_GSS, RPCSEC_GSS_VERS_1, accepted_body, auth_stat, opaque_auth, reply_body,
-    rpc_gss_cred_vers_1_t, rpc_gss_init_arg, rpc_gss_init_res, rpc_gss_proc_t, rpc_gss_service_t,
+    AUTH_NONE, RPCSEC_GSS, RPCSEC_GSS_VERS_1, accept_stat, accepted_body, auth_stat, call_body,
+    msg_type, opaque_auth, reply_body, reply_stat, rpc_gss_cred_vers_1_t, rpc_gss_init_arg,
+    rpc_gss_init_res, rpc_gss_proc_t, rpc_gss_service_t,
 };
 use wire::xdr::{Decode, Encode, Opaque, Reader, pad};
 
@@ -321,24 +322,56 @@ impl GssClient {
     ) -> Vec<u8> {
         let credential = self.credential(gss_proc, service);
         let mut bytes = self.header((xid, program, version, procedure), &credential);
-        let mut data = self.number.to_be_bytes().to_vec();
-        data.extend_from_slice(args);
+        self.put_protected(&mut bytes, args, (service, self.number));
+        self.number = self.number.wrapping_add(1);
+        bytes
+    }
+
+    /// Appends arguments or results as they are protected for the call of this number.
+    fn put_protected(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        content: &[u8],
+        (service, number): (rpc_gss_service_t, u32),
+    ) {
+        let mut data = number.to_be_bytes().to_vec();
+        data.extend_from_slice(content);
         match service {
-            rpc_gss_service_t::rpc_gss_svc_none => bytes.extend_from_slice(args),
+            rpc_gss_service_t::rpc_gss_svc_none => bytes.extend_from_slice(content),
             rpc_gss_service_t::rpc_gss_svc_integrity => {
-                put_opaque(&mut bytes, &data);
+                put_opaque(bytes, &data);
                 let mut mic = Vec::new();
                 self.context.mic(&data, &mut mic).expect("it always can");
-                put_opaque(&mut bytes, &mic);
+                put_opaque(bytes, &mic);
             }
             rpc_gss_service_t::rpc_gss_svc_privacy => {
                 let mut token = Vec::new();
                 self.context.wrap(&data, &mut token).expect("it always can");
-                put_opaque(&mut bytes, &token);
+                put_opaque(bytes, &token);
             }
         }
-        self.number = self.number.wrapping_add(1);
-        bytes
+    }
+
+    /// What is protected for the call of this number.
+    fn opened(&mut self, body: &[u8], (service, number): (rpc_gss_service_t, u32)) -> Vec<u8> {
+        let from = &mut Reader::new(body);
+        let data = match service {
+            rpc_gss_service_t::rpc_gss_svc_none => return body.to_vec(),
+            rpc_gss_service_t::rpc_gss_svc_integrity => {
+                let (data, mic) = (take_opaque(from), take_opaque(from));
+                let checked = self.context.verify_mic(&data, &mic);
+                checked.expect("the checksum is of it");
+                data
+            }
+            rpc_gss_service_t::rpc_gss_svc_privacy => {
+                let mut token = take_opaque(from);
+                let range = self.context.unwrap(&mut token);
+                token[range.expect("it is the server's")].to_vec()
+            }
+        };
+        assert!(from.rest().is_empty(), "nothing follows");
+        assert_eq!(data[..4], number.to_be_bytes(), "it is of this call");
+        data[4..].to_vec()
     }
 
     /// The status and the results in the answer to the call of this number: what the server
@@ -359,28 +392,77 @@ impl GssClient {
         let checked = self.context.verify_mic(&number.to_be_bytes(), &mic);
         checked.expect("the verifier is of the call");
         let rest = from.rest();
-        if body != accepted_body::default(wire::rpc::accept_stat::SUCCESS) {
+        if body != accepted_body::default(accept_stat::SUCCESS) {
             assert!(rest.is_empty(), "errors have no results");
             return Ok((body, Vec::new()));
         }
-        let from = &mut Reader::new(rest);
-        let data = match service {
-            rpc_gss_service_t::rpc_gss_svc_none => return Ok((body, rest.to_vec())),
-            rpc_gss_service_t::rpc_gss_svc_integrity => {
-                let (data, mic) = (take_opaque(from), take_opaque(from));
-                let checked = self.context.verify_mic(&data, &mic);
-                checked.expect("the checksum is of the results");
-                data
-            }
-            rpc_gss_service_t::rpc_gss_svc_privacy => {
-                let mut token = take_opaque(from);
-                let range = self.context.unwrap(&mut token);
-                token[range.expect("the results are the server's")].to_vec()
-            }
+        Ok((body, self.opened(rest, (service, number))))
+    }
+}
+
+/// A call of the server to its client, in their context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerCall {
+    /// Of its answer too.
+    pub xid: u32,
+    /// Of its credential.
+    pub number: u32,
+    /// Of its credential.
+    pub service: rpc_gss_service_t,
+    /// As the client calls the context.
+    pub handle: Vec<u8>,
+    /// What it protects.
+    pub args: Vec<u8>,
+}
+
+impl GssClient {
+    /// Takes a call of the server.
+    pub fn called(&mut self, record: &[u8]) -> ServerCall {
+        let from = &mut Reader::new(record);
+        let xid = u32::decode(from).expect("an identifier");
+        assert_eq!(msg_type::decode(from), Ok(msg_type::CALL));
+        let call = call_body::decode(from).expect("a call");
+        assert_eq!(
+            (call.cred.flavor, call.verf.flavor),
+            (RPCSEC_GSS, RPCSEC_GSS)
+        );
+        let mic = call.verf.body.0;
+        let verifier = 8 + mic.len() + pad(mic.len());
+        let checked = self
+            .context
+            .verify_mic(&record[..from.position() - verifier], mic);
+        checked.expect("the verifier is of the header");
+        let credential = &mut Reader::new(call.cred.body.0);
+        assert_eq!(u32::decode(credential), Ok(RPCSEC_GSS_VERS_1));
+        let credential = rpc_gss_cred_vers_1_t::decode(credential).expect("a credential");
+        assert_eq!(credential.gss_proc, rpc_gss_proc_t::RPCSEC_GSS_DATA);
+        let by = (credential.service, credential.seq_num);
+        ServerCall {
+            xid,
+            number: credential.seq_num,
+            service: credential.service,
+            handle: credential.handle.0.to_vec(),
+            args: self.opened(from.rest(), by),
+        }
+    }
+
+    /// The answer to a call of the server, with these results.
+    pub fn answer_called(&mut self, call: &ServerCall, results: &[u8]) -> Vec<u8> {
+        let mut mic = Vec::new();
+        let number = call.number.to_be_bytes();
+        self.context.mic(&number, &mut mic).expect("it always can");
+        let mut bytes = Vec::new();
+        call.xid.encode(&mut bytes);
+        msg_type::REPLY.encode(&mut bytes);
+        reply_stat::MSG_ACCEPTED.encode(&mut bytes);
+        let verifier = opaque_auth {
+            flavor: RPCSEC_GSS,
+            body: Opaque(&mic),
         };
-        assert!(from.rest().is_empty(), "nothing follows");
-        assert_eq!(data[..4], number.to_be_bytes(), "it answers this call");
-        Ok((body, data[4..].to_vec()))
+        verifier.encode(&mut bytes);
+        accept_stat::SUCCESS.encode(&mut bytes);
+        self.put_protected(&mut bytes, results, (call.service, call.number));
+        bytes
     }
 }
 

@@ -7,6 +7,7 @@
 //! [`Connection::send`], in any order of calls. What calls mean, whether one
 //! is a retransmission, and which caller may do what, others decide.
 
+mod callback;
 mod chunks;
 mod credential;
 mod gss;
@@ -24,14 +25,12 @@ use std::sync::Arc;
 use wire::mount3::mount_proc3;
 use wire::nfs3::nfs_proc3;
 use wire::nfs4::{nfs_opnum4, offset4};
-use wire::rpc::{AUTH_NONE, AUTH_SYS, RPC_VERSION, RecordMark, accept_stat, auth_stat, msg_type};
-use wire::rpc::{call_body, opaque_auth};
-use wire::xdr::{Encode, Opaque};
+use wire::rpc::{accept_stat, auth_stat};
 
 pub use iwarp::{CountedStream, QpCounts, StreamCounts, TerminateCounts};
 
 pub use self::credential::{Credential, Flavor};
-use self::gss::GssCall;
+use self::gss::{GssCall, InContext};
 pub use self::rdma::RdmaSettings;
 use self::rdma::RdmaState;
 use self::receive::{Inbound, Known};
@@ -40,6 +39,7 @@ pub use self::reply::{Mark, Reply};
 use self::slots::{CallState, RecordSlots, trim};
 use self::tls::TlsState;
 use crate::gss::{Contexts, InitAnswer};
+use crate::server::CallbackWay;
 
 /// Callbacks that may wait for an answer.
 const CALLS_OUT_MAX: usize = 16;
@@ -104,7 +104,7 @@ impl RpcServerSettings {
 }
 
 /// A procedure of a client that is to be called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallBack {
     /// The client's program.
     pub program: u32,
@@ -112,8 +112,8 @@ pub struct CallBack {
     pub version: u32,
     /// The procedure.
     pub procedure: u32,
-    /// By AUTH_SYS as this user and group, of no machine; else by AUTH_NONE.
-    pub by: Option<(u32, u32)>,
+    /// The flavor of its credential.
+    pub way: CallbackWay,
 }
 
 impl From<(u32, u32, u32)> for CallBack {
@@ -123,7 +123,7 @@ impl From<(u32, u32, u32)> for CallBack {
             program,
             version,
             procedure,
-            by: Some((0, 0)),
+            way: CallbackWay::Sys(0, 0),
         }
     }
 }
@@ -343,8 +343,8 @@ pub struct Connection {
     args_bytes: u32,
     /// Bytes of the records in `ready`, without payload.
     ready_bytes: usize,
-    /// Our calls that are not answered.
-    calls_out: Vec<u32>,
+    /// Our calls that are not answered, by their xids; in a context, if they are by RPCSEC_GSS.
+    calls_out: Vec<(u32, Option<InContext>)>,
     xid_next: u32,
     is_ended: bool,
     /// Until then its client has to identify itself; `None`: it has.
@@ -707,52 +707,29 @@ impl Connection {
         if self.is_ended || self.calls_out.len() >= CALLS_OUT_MAX {
             return None;
         }
+        let context = match &called.way {
+            CallbackWay::None | CallbackWay::Sys(..) => None,
+            CallbackWay::Gss(handles) => {
+                let contexts = self.contexts.as_ref()?;
+                Some(InContext::of_callback(handles, contexts, self.now)?)
+            }
+        };
         let tag = self.slots.take(CallState::Sending)?;
         let xid = self.xid_next;
         self.xid_next = xid.wrapping_add(1);
-        let none = opaque_auth {
-            flavor: AUTH_NONE,
-            body: Opaque(&[]),
-        };
-        // Stamp, name, user, group, no further groups.
-        let mut sys = [0; 20];
-        let cred = match called.by {
-            None => none,
-            Some((uid, gid)) => {
-                sys[8..12].copy_from_slice(&uid.to_be_bytes());
-                sys[12..16].copy_from_slice(&gid.to_be_bytes());
-                opaque_auth {
-                    flavor: AUTH_SYS,
-                    body: Opaque(&sys),
-                }
-            }
-        };
         let reply = &mut self.slots[tag].reply;
-        let to = reply.bytes();
-        to.extend_from_slice(&[0; RecordMark::LEN]);
-        xid.encode(to);
-        msg_type::CALL.encode(to);
-        call_body {
-            rpcvers: RPC_VERSION,
-            prog: called.program,
-            vers: called.version,
-            proc: called.procedure,
-            cred,
-            verf: none,
-        }
-        .encode(to);
-        args(to);
-        if !self.queue_callback(xid, tag) {
+        let is_made = callback::put((xid, &called), context.as_ref(), args, reply.bytes());
+        if is_made.is_err() || !self.queue_callback(xid, tag) {
             self.slots.free(tag);
             return None;
         }
-        self.calls_out.push(xid);
+        self.calls_out.push((xid, context));
         Some(xid)
     }
 
     /// The answer to this callback is not waited for any more.
     pub fn forget_call(&mut self, xid: u32) {
-        self.calls_out.retain(|&out| out != xid);
+        self.calls_out.retain(|(out, _)| *out != xid);
         self.forget_callback(xid);
     }
 

@@ -5,6 +5,7 @@
 //! lease, and lock nothing that another request would want. The registry here
 //! is locked when clients and sessions come and go. Time comes as an argument.
 
+mod callback_way;
 mod client;
 pub mod files;
 mod grace;
@@ -27,12 +28,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use machine::{Nanos, locked, work};
 use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
 
+pub use callback_way::{CallbackHandles, CallbackWay, KnownContext};
 pub use client::Client;
 use grace::Grace;
 pub use principal::{Principal, ProvenNumber, proven_number};
 pub use protection::{Operations, Protection};
 pub use record::{Record, RecordedClient};
-pub use registry::{callback_user, has_callback_way};
 pub use secret::Secret;
 pub use session::{Callback, Channel, ConnectionId, RequestId, Sequenced, Session};
 pub use set_clientid::CallbackAddress;

@@ -787,7 +787,7 @@ fn callbacks_go_out_on_the_connection_of_the_client() {
         .call_back((0x4000_0000, 1, 1), |to| 5u32.encode(to))
         .unwrap();
     let without_credential = CallBack {
-        by: None,
+        way: nfs::server::CallbackWay::None,
         ..CallBack::from((0x4000_0000, 1, 0))
     };
     let second = machine.call_back(without_credential, |_| {}).unwrap();

@@ -6,12 +6,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use doubles::gss::{GssClient, SERVICES};
+use doubles::gss::{GssClient, SERVICES, ServerCall};
 use doubles::nfs::RpcDouble;
 use machine::Machine as _;
-use nfs::connection::{Connection, Flavor, RpcServerSettings, Stop};
+use nfs::connection::{CallBack, Connection, Flavor, RpcServerSettings, Stop};
 use nfs::gss::{Contexts, ContextsSettings, major};
-use nfs::server::Secret;
+use nfs::server::{CallbackHandles, CallbackWay, Secret};
 use proptest::prelude::*;
 use random::Random;
 use testkit::nfs::call::{CompoundPart, call_header, compound, cut, record, write3};
@@ -25,6 +25,8 @@ use wire::xdr::Opaque;
 const SECOND: u64 = 1_000_000_000;
 /// When contexts end, unless a test says otherwise.
 const LATE_S: u64 = 1000;
+/// Of a client.
+const CALLBACK_PROGRAM: u32 = 0x4000_0000;
 const COMPOUND: (u32, u32, u32) = (NFS4_PROGRAM, NFS_V4, NFSPROC4_COMPOUND);
 const NONE: rpc_gss_service_t = SERVICES[0];
 const INTEGRITY: rpc_gss_service_t = SERVICES[1];
@@ -589,6 +591,106 @@ fn unfinished_contexts_are_bounded_and_end() {
     assert!(contexts.take_unfinished(Some(&handles[1])).is_none());
     assert!(contexts.take_unfinished(Some(&late)).is_some());
     assert!(contexts.take_unfinished(Some(&[0; 16])).is_none());
+}
+
+/// How the server calls a client in the context that they have, by this handle of the client's.
+fn calls(client: &GssClient, service: rpc_gss_service_t, there: &[u8]) -> CallBack {
+    CallBack {
+        way: CallbackWay::Gss(Arc::new(CallbackHandles {
+            service,
+            here: client.handle.clone().into(),
+            there: there.into(),
+        })),
+        ..(CALLBACK_PROGRAM, 1, 1).into()
+    }
+}
+
+/// Calls the client: its identifier, and the record.
+fn call_back(server: &mut RpcDouble, how: CallBack, args: &[u8]) -> (u32, Vec<u8>) {
+    let made = (server.end.machine).call_back(how, |to| to.extend_from_slice(args));
+    (made.expect("it is made"), one(sent(server)))
+}
+
+/// What the driver reads of an answer to a callback: its status and results.
+fn answered(server: &mut RpcDouble, record: &[u8]) -> Vec<u8> {
+    assert!(say(server, record, 7).is_empty());
+    server.answers.pop().expect("it is awaited").1
+}
+
+#[test]
+fn callback_is_in_the_context_and_by_the_service_that_the_client_names() {
+    let mut server = server();
+    let mut client = client(&mut server, "user7@TEST");
+    let results = [7; 20];
+    for (service, number) in SERVICES.into_iter().zip(1..) {
+        let how = calls(&client, service, b"the client's own");
+        let (xid, record) = call_back(&mut server, how, &[3; 12]);
+        let call = client.called(&record);
+        assert_eq!((call.xid, call.number), (xid, number), "the next number");
+        assert_eq!(
+            (call.service, &call.handle[..]),
+            (service, &b"the client's own"[..])
+        );
+        assert_eq!(call.args, [3; 12]);
+        let answer = client.answer_called(&call, &results);
+        let read = answered(&mut server, &answer);
+        assert_eq!(read[read.len() - results.len()..], results, "{service:?}");
+        assert_eq!(read[..4], [0; 4], "it was accepted");
+    }
+    // The numbers of the client's own calls are others.
+    assert_eq!(client.number, 1);
+    let call = client.call((9, NFS4_PROGRAM, NFS_V4, 0), &[], NONE);
+    one(say(&mut server, &call, usize::MAX));
+}
+
+#[test]
+fn answer_to_a_callback_that_the_client_has_not_protected_for_it_is_empty() {
+    let mut server = server();
+    let mut client = client(&mut server, "user7@TEST");
+    let other = &mut GssClient::new("user8@TEST", LATE_S);
+    for service in SERVICES {
+        let mut answer_of = |change: &mut dyn FnMut(&mut GssClient, &mut ServerCall) -> Vec<u8>| {
+            let (_, record) = call_back(&mut server, calls(&client, service, b"c"), &[3; 12]);
+            let mut call = client.called(&record);
+            let answer = change(&mut client, &mut call);
+            answered(&mut server, &answer)
+        };
+        let right = answer_of(&mut |client, call| client.answer_called(call, &[1; 8]));
+        assert!(!right.is_empty());
+        let of_another = answer_of(&mut |_, call| other.answer_called(call, &[1; 8]));
+        assert!(of_another.is_empty(), "{service:?}");
+        let of_another_call = answer_of(&mut |client, call| {
+            call.number += 1;
+            client.answer_called(call, &[1; 8])
+        });
+        assert!(of_another_call.is_empty(), "{service:?}");
+        let changed = answer_of(&mut |client, call| {
+            let mut answer = client.answer_called(call, &[1; 8]);
+            let last = answer.len() - 4;
+            answer[last] ^= 1;
+            answer
+        });
+        assert_eq!(changed.is_empty(), service != NONE, "{service:?}");
+        let plain = answer_of(&mut |_, call| {
+            let words = [call.xid, 1, 0, 0, 0, 0, 0, 0];
+            words.map(u32::to_be_bytes).concat()
+        });
+        assert!(plain.is_empty(), "{service:?}");
+    }
+}
+
+#[test]
+fn client_whose_context_is_gone_is_not_called_in_it() {
+    let mut server = server();
+    let mut client = client(&mut server, "user7@TEST");
+    let how = calls(&client, INTEGRITY, b"c");
+    let destroy = client.destroy(9);
+    one(say(&mut server, &destroy, usize::MAX));
+    let made = server.end.machine.call_back(how, |_| {});
+    assert_eq!(made, None);
+    // Another way is there still.
+    let made = (server.end.machine).call_back((CALLBACK_PROGRAM, 1, 1), |_| {});
+    assert!(made.is_some());
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub struct Callback {
 impl Callback {
     /// The procedure and its credential ([`nfs::Connection::call_back`]).
     pub fn procedure(&self) -> CallBack {
-        self.called
+        self.called.clone()
     }
 
     /// Its arguments.
@@ -180,7 +180,7 @@ impl Outbox {
                 program: callback.program,
                 version: NFS_CB,
                 procedure: CB_COMPOUND,
-                by: callback.by,
+                way: callback.way.clone(),
             },
             args: compound(&session, &callback, &errand),
         });
@@ -315,13 +315,16 @@ impl Nfsd {
             return Ok(());
         }
         let sessions = self.server.sessions_of(errand.client());
-        let has_path = sessions.iter().any(|session| session.has_callback_path());
+        let can_be_called = |session: &Arc<Session>| self.can_call(session, now);
+        let has_path = sessions.iter().any(can_be_called);
         // A client without a session is gone. One that waits for a lock also asks by itself.
         if sessions.is_empty() || matches!(errand, Errand::NotifyLock(_)) && !has_path {
             return Ok(());
         }
         for session in sessions {
-            if let Some(callback) = session.begin_callback() {
+            if self.can_call(&session, now)
+                && let Some(callback) = session.begin_callback()
+            {
                 let mut inner = self.outbox.inner();
                 let slot = BackchannelSlot(callback);
                 self.outbox.send(&mut inner, session, errand, slot, now);
@@ -329,6 +332,14 @@ impl Nfsd {
             }
         }
         Err(errand)
+    }
+
+    /// Whether a session can be called now.
+    pub(crate) fn can_call(&self, session: &Session, now: Nanos) -> bool {
+        session.can_be_called(|handles| {
+            let principal = self.contexts.principal_of(&handles.here, now);
+            principal.is_some()
+        })
     }
 
     /// There may be a way to a client: what waits for it and is due, as far as the turn has
@@ -413,7 +424,7 @@ impl Nfsd {
             return out.session.end_callback(out.slotid, false);
         }
         match out.session.repeat_callback(out.slotid) {
-            Some(callback) if !out.session.is_gone() => {
+            Some(callback) if !out.session.is_gone() && self.can_call(&out.session, now) => {
                 let mut inner = self.outbox.inner();
                 let slot = BackchannelSlot(callback);
                 self.outbox

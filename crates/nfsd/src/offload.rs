@@ -100,7 +100,8 @@ pub(crate) fn copy<'a>(run: &mut RunningCall<'a>, args: &COPY4args<'a>) -> Opera
     run.reserve(RESULT_BYTES)?;
     let is_open = check_copy(run, args)?;
     let (file, _) = copy_places(run)?;
-    let is_async = !args.ca_synchronous && run.session().is_some_and(|s| s.has_callback_path());
+    let is_async = !args.ca_synchronous
+        && (run.session()).is_some_and(|session| run.nfsd.can_call(session, run.now));
     match is_async {
         true => run.ask_file_system(Ask {
             op: FsOp::Getattr { file },

@@ -543,7 +543,7 @@ fn wants_delegation(run: &RunningCall<'_>, args: &OPEN4args<'_>) -> bool {
     };
     let has_path = || {
         run.session()
-            .is_some_and(|session| session.has_callback_path())
+            .is_some_and(|session| run.nfsd.can_call(session, run.now))
     };
     is_wanted && may_have && has_path()
 }

@@ -2,9 +2,7 @@
 //! 7530, sections 16.29, 16.33, 16.34).
 
 use faults::Fault;
-use nfs::server::{
-    CallbackAddress, Channel, ClientOwner, Operations, Protection, callback_user, has_callback_way,
-};
+use nfs::server::{CallbackAddress, CallbackWay, Channel, ClientOwner, Operations, Protection};
 use store::fs::{self, Output};
 use wire::nfs4::{
     BACKCHANNEL_CTL4args, BIND_CONN_TO_SESSION4args, BIND_CONN_TO_SESSION4resok,
@@ -100,14 +98,17 @@ pub(crate) fn backchannel_ctl<'a>(
 ) -> OperationOutcome<'a> {
     let session = run.session().ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
     run.check_enforced(&session.client)?;
-    if !has_callback_way(args.bca_sec_parms.iter()) {
-        return Err(nfsstat4::NFS4ERR_NOENT);
-    }
-    session.set_callback_program(
-        args.bca_cb_program,
-        callback_user(args.bca_sec_parms.iter()),
-    );
+    let way = CallbackWay::first(args.bca_sec_parms.iter(), &|handle| {
+        has_context(run, handle)
+    })?;
+    session.set_callback_program(args.bca_cb_program, way);
     run.ok(|_| {})
+}
+
+/// Whether a call may name the context of a handle for callbacks: one of its own principal.
+fn has_context(run: &RunningCall<'_>, handle: &[u8]) -> bool {
+    let principal = run.nfsd.contexts.principal_of(handle, run.now);
+    principal == Some(run.credential().principal)
 }
 
 pub(crate) fn bind_conn_to_session<'a>(
@@ -208,7 +209,8 @@ pub(crate) fn create_session<'a>(
 ) -> OperationOutcome<'a> {
     let principal = run.principal();
     let server = &run.nfsd.server;
-    let session = server.create_session(args, principal, run.now);
+    let is_known = |handle: &[u8]| has_context(run, handle);
+    let session = server.create_session(args, principal, (run.now, &is_known));
     let client = || server.introduced(args.csa_clientid);
     let session = session.map_err(|status| run.client_refused(status, client()))?;
     if let Some(held) = run.peer.session(run.nfsd, &session.id) {

@@ -13,8 +13,10 @@ use nfs::gss::major;
 use nfsd::exports::{Export, Exports, Rule, Squash};
 use nfsd::{Nfsd, NfsdSettings};
 use store::fs::{FileSystem, Memory, Time};
-use testkit::nfs::call::{call_header, call_header_of, write3};
-use testkit::nfs::client::{FORE, create_session, sequence, setclientid, setclientid_confirm};
+use testkit::nfs::call::{call_header, call_header_of, cut, record, write3};
+use testkit::nfs::client::{
+    CALLBACK, FORE, create_session, sequence, setclientid, setclientid_confirm,
+};
 use testkit::nfs::compound::*;
 use wire::mount3::{MOUNT_PROGRAM, MOUNT_V3, mount_proc3, mountres3};
 use wire::nfs3::{NFS_V3, READ3args, nfs_proc3};
@@ -722,4 +724,222 @@ fn directory_is_listed_once_the_names_of_all_owners_in_it_are_known() {
     let body = answer.body(op::OP_READDIR);
     let has = |text: &[u8]| body.windows(text.len()).any(|at| at == text);
     assert!(has(b"alice@example.org") && has(b"\0\0\0\x019"), "{body:?}");
+}
+
+/// A client with a session, the file that it opens, and where it says so.
+struct Opener {
+    id: u64,
+    session: [u8; 16],
+    sequence: u32,
+    handle: Vec<u8>,
+    conn: usize,
+}
+
+/// What is offered for callbacks: a context of the client's with this service.
+fn offered(service: u32, here: &[u8]) -> [callback_sec_parms4<'_>; 1] {
+    [callback_sec_parms4::case_6(gss_cb_handles4 {
+        gcbp_service: service,
+        gcbp_handle_from_server: Opaque(here),
+        gcbp_handle_from_client: Opaque(b"the client's own"),
+    })]
+}
+
+fn create_called((id, next): (u64, u32), ways: &[callback_sec_parms4<'_>]) -> Ops {
+    ops().op(nfs_argop4::OP_CREATE_SESSION(CREATE_SESSION4args {
+        csa_clientid: id,
+        csa_sequence: next,
+        csa_flags: CREATE_SESSION4_FLAG_CONN_BACK_CHAN,
+        csa_fore_chan_attrs: FORE,
+        csa_back_chan_attrs: FORE,
+        csa_cb_program: CALLBACK,
+        csa_sec_parms: List::Of(ways),
+    }))
+}
+
+impl World {
+    /// What a client says in its session, with integrity: the answer, and SEQ4_STATUS_*.
+    fn in_session(
+        &mut self,
+        opener: &mut Opener,
+        client: &mut GssClient,
+        more: impl FnOnce(Ops) -> Ops,
+    ) -> (CompoundAnswer, u32) {
+        opener.sequence += 1;
+        let asked = more(sequence(opener.session, 0, opener.sequence, false));
+        self.conn = opener.conn;
+        let answer = self.compound(client, INTEGRITY, 1, &asked);
+        let sequenced: SEQUENCE4resok = answer.get(op::OP_SEQUENCE);
+        (answer, sequenced.sr_status_flags)
+    }
+
+    /// The file is opened to read: the delegation that comes with it.
+    fn open(&mut self, opener: &mut Opener, client: &mut GssClient) -> (Option<stateid4>, u32) {
+        let args = OPEN4args {
+            seqid: 0,
+            share_access: OPEN4_SHARE_ACCESS_READ,
+            share_deny: OPEN4_SHARE_DENY_NONE,
+            owner: state_owner4 {
+                clientid: opener.id,
+                owner: Opaque(b"owner"),
+            },
+            openhow: openflag4::OPEN4_NOCREATE,
+            claim: open_claim4::CLAIM_FH,
+        };
+        let handle = opener.handle.clone();
+        let opens = |ops: Ops| ops.fh(&handle).open(args);
+        let (answer, flags) = self.in_session(opener, client, opens);
+        let answer = answer.ok();
+        let from = &mut Reader::new(answer.body(op::OP_OPEN));
+        let given = match OPEN4resok::decode(from).expect("it").delegation {
+            open_delegation4::OPEN_DELEGATE_READ(read) => Some(read.stateid),
+            _ => None,
+        };
+        (given, flags)
+    }
+
+    /// The file is changed by another client, on another connection.
+    fn change(&mut self, opener: &Opener) -> nfsstat4 {
+        self.conn = self
+            .server
+            .connect("192.0.2.2:700".parse().expect("an address"));
+        let set = ops()
+            .fh(&opener.handle)
+            .setattr(ANONYMOUS, &Attributes::mode(0o640));
+        self.compound_by_sys(0, &set).status
+    }
+
+    /// The delegation is recalled by this service; it is answered and given back.
+    fn recalled(
+        &mut self,
+        opener: &mut Opener,
+        client: &mut GssClient,
+        (stateid, service): (stateid4, rpc_gss_service_t),
+    ) {
+        assert_eq!(self.change(opener), nfsstat4::NFS4ERR_DELAY);
+        let mut records = cut(&mut self.server.sent(opener.conn).into());
+        assert_eq!(records.len(), 1, "one recall");
+        let call = client.called(&records.remove(0));
+        assert_eq!(
+            (call.service, &call.handle[..]),
+            (service, &b"the client's own"[..])
+        );
+        let compound = CB_COMPOUND4args::decode(&mut Reader::new(&call.args)).expect("it");
+        let recall = compound.argarray.iter().nth(1);
+        let Some(nfs_cb_argop4::OP_CB_RECALL(recall)) = recall else {
+            panic!("{recall:?} is no CB_RECALL");
+        };
+        assert_eq!(recall.stateid, stateid);
+        let Some(nfs_cb_argop4::OP_CB_SEQUENCE(by)) = compound.argarray.iter().next() else {
+            panic!("CB_SEQUENCE comes first");
+        };
+        let sequenced = CB_SEQUENCE4resok {
+            csr_sessionid: by.csa_sessionid,
+            csr_sequenceid: by.csa_sequenceid,
+            csr_slotid: by.csa_slotid,
+            csr_highest_slotid: 0,
+            csr_target_highest_slotid: 0,
+        };
+        let mut results = Vec::new();
+        // NFS4_OK, no tag, two results, of which the first is that of CB_SEQUENCE.
+        [0, 0, 2, nfs_cb_opnum4::OP_CB_SEQUENCE as u32, 0]
+            .iter()
+            .for_each(|word: &u32| word.encode(&mut results));
+        sequenced.encode(&mut results);
+        [nfs_cb_opnum4::OP_CB_RECALL as u32, 0]
+            .iter()
+            .for_each(|word: &u32| word.encode(&mut results));
+        let answer = client.answer_called(&call, &results);
+        let record = record(&answer, || usize::MAX);
+        self.server.receive(opener.conn, &record);
+        let handle = opener.handle.clone();
+        let back = nfs_argop4::OP_DELEGRETURN(DELEGRETURN4args {
+            deleg_stateid: stateid,
+        });
+        let (answer, flags) = self.in_session(opener, client, |ops| ops.fh(&handle).op(back));
+        answer.ok();
+        assert_eq!(flags, 0, "the path is good");
+        assert_eq!(self.change(opener), nfsstat4::NFS4_OK);
+    }
+}
+
+#[test]
+fn delegation_is_recalled_in_the_context_that_the_client_names_and_given_only_with_one() {
+    let mut world = world();
+    let conn = world.conn;
+    let mut client = world.client("user7@TEST");
+    let other = world.client("user8@TEST");
+    let attributes = Attributes::mode(0o777);
+    let shared = ops().root().lookup("all").setattr(ANONYMOUS, &attributes);
+    world.compound_by_sys(0, &shared).ok();
+    let (root, _) = mounted(&mut world, "/all");
+    let mut args = Vec::new();
+    Opaque::<64>(&root).encode(&mut args);
+    Opaque::<255>(b"file").encode(&mut args);
+    [0, 1, 0o666, 0, 0, 0, 0, 0]
+        .iter()
+        .for_each(|word: &u32| word.encode(&mut args));
+    let create = (NFS4_PROGRAM, NFS_V3, nfs_proc3::NFSPROC3_CREATE as u32);
+    let made = world.call(&mut client, INTEGRITY, create, &args);
+    assert_eq!(made.expect("let in")[..4], [0; 4]);
+    let asked = ops().root().lookup("all").lookup("file").getfh();
+    let handle = world
+        .compound(&mut client, INTEGRITY, 0, &asked)
+        .ok()
+        .handle();
+    // What is changed is not delegated for a while.
+    world.server.advance(31_000_000_000);
+
+    let asked = exchange(state_protect4_a::SP4_NONE);
+    let known = exchanged(&world.compound(&mut client, INTEGRITY, 1, &asked).ok());
+    let own = client.handle.clone();
+    let mut create = |world: &mut World, ways: &[callback_sec_parms4<'_>]| {
+        world.compound(&mut client, INTEGRITY, 1, &create_called(known, ways))
+    };
+    let refused = [
+        (offered(2, b"no handle"), nfsstat4::NFS4ERR_NOENT),
+        (offered(2, &other.handle), nfsstat4::NFS4ERR_NOENT),
+        (offered(4, &other.handle), nfsstat4::NFS4ERR_INVAL),
+    ];
+    for (ways, status) in refused {
+        create(&mut world, &ways).is(status);
+    }
+    let answer = create(&mut world, &offered(2, &own)).ok();
+    let mut opener = Opener {
+        id: known.0,
+        session: answer.body(op::OP_CREATE_SESSION)[..16]
+            .try_into()
+            .expect("16"),
+        sequence: 0,
+        handle,
+        conn,
+    };
+    let complete = nfs_argop4::OP_RECLAIM_COMPLETE(RECLAIM_COMPLETE4args { rca_one_fs: false });
+    let (answer, _) = world.in_session(&mut opener, &mut client, |ops| ops.op(complete));
+    answer.ok();
+    let (given, _) = world.open(&mut opener, &mut client);
+    let given = given.expect("it can be recalled");
+    world.recalled(&mut opener, &mut client, (given, INTEGRITY));
+
+    // The context is gone, and with it the way back.
+    world.server.advance(31_000_000_000);
+    let mut next = world.client("user7@TEST");
+    let destroy = client.destroy(99);
+    world.server.call(conn, &destroy);
+    let (given, _) = world.open(&mut opener, &mut next);
+    assert_eq!(given, None);
+    let (_, flags) = world.in_session(&mut opener, &mut next, |ops| ops);
+    assert_eq!(flags, SEQ4_STATUS_CB_GSS_CONTEXTS_EXPIRED);
+    // Another is named for it.
+    let handle = next.handle.clone();
+    let ways = offered(3, &handle);
+    let control = nfs_argop4::OP_BACKCHANNEL_CTL(BACKCHANNEL_CTL4args {
+        bca_cb_program: CALLBACK,
+        bca_sec_parms: List::Of(&ways),
+    });
+    let (answer, _) = world.in_session(&mut opener, &mut next, |ops| ops.op(control));
+    answer.ok();
+    let (given, flags) = world.open(&mut opener, &mut next);
+    assert_eq!(flags, 0);
+    let given = given.expect("it can be recalled again");
+    world.recalled(&mut opener, &mut next, (given, PRIVACY));
 }

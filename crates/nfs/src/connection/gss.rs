@@ -1,5 +1,6 @@
 //! RPCSEC_GSS on one connection (RFC 2203, sections 5.2 to 5.4): which context a call is in,
-//! what is taken out of its arguments, what goes around its results.
+//! what is taken out of its arguments, what goes around its results; and the same of calls to the
+//! client.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,8 +8,9 @@ use std::sync::Arc;
 use auth::gss::GssError;
 use machine::Nanos;
 use wire::rpc::{
-    AUTH_NONE, RPCSEC_GSS, RPCSEC_GSS_MAXSEQ, RPCSEC_GSS_VERS_1, auth_stat, call_body,
-    rpc_gss_cred_vers_1_t, rpc_gss_init_arg, rpc_gss_init_res, rpc_gss_proc_t, rpc_gss_service_t,
+    AUTH_NONE, RPCSEC_GSS, RPCSEC_GSS_MAXSEQ, RPCSEC_GSS_VERS_1, accept_stat, accepted_body,
+    auth_stat, call_body, opaque_auth, reply_body, rpc_gss_cred_vers_1_t, rpc_gss_init_arg,
+    rpc_gss_init_res, rpc_gss_proc_t, rpc_gss_service_t,
 };
 use wire::xdr::{Decode, Encode, Opaque, Reader, XdrError, pad};
 
@@ -17,6 +19,7 @@ use super::credential::Credential;
 use super::reply::{Refusal, Reply};
 use super::scan;
 use crate::gss::{AHEAD_BYTES, Context, Contexts, InitAnswer, WINDOW_TOLD};
+use crate::server::CallbackHandles;
 
 /// A call by RPCSEC_GSS.
 #[derive(Debug)]
@@ -27,7 +30,7 @@ pub(super) enum GssCall {
     InContext(InContext),
 }
 
-/// A call in a context; its header was checked.
+/// A call in a context, whose header was checked, or one to the client.
 #[derive(Debug)]
 pub(super) struct InContext {
     context: Arc<Context>,
@@ -167,6 +170,96 @@ impl InContext {
             rpc_gss_service_t::rpc_gss_svc_none => 0,
             _ => AHEAD_BYTES,
         }
+    }
+
+    /// The next call to a client, in a context that is there still. Its numbers are apart from
+    /// those of the client's calls (RFC 8881, section 18.36.3).
+    pub(super) fn of_callback(
+        handles: &CallbackHandles,
+        contexts: &Contexts,
+        now: Nanos,
+    ) -> Option<InContext> {
+        let context = contexts.find(&handles.here, now)?;
+        Some(InContext {
+            number: context.next_callback()?,
+            service: handles.service,
+            destroys: false,
+            context,
+        })
+    }
+
+    /// The body of its credential, by the other side's handle.
+    pub(super) fn credential(&self, handle: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        RPCSEC_GSS_VERS_1.encode(&mut bytes);
+        rpc_gss_cred_vers_1_t {
+            gss_proc: rpc_gss_proc_t::RPCSEC_GSS_DATA,
+            seq_num: self.number,
+            service: self.service,
+            handle: Opaque(handle),
+        }
+        .encode(&mut bytes);
+        bytes
+    }
+
+    /// Appends the verifier of the header that begins at `begin` (section 5.3.1).
+    pub(super) fn put_verifier(&self, begin: usize, to: &mut Vec<u8>) -> Result<(), GssError> {
+        let mut mic = Vec::new();
+        self.context.mic(&to[begin..], &mut mic)?;
+        opaque_auth {
+            flavor: RPCSEC_GSS,
+            body: Opaque(&mic),
+        }
+        .encode(to);
+        Ok(())
+    }
+
+    /// Appends what `put` appends, protected.
+    pub(super) fn put_protected(
+        &self,
+        put: impl FnOnce(&mut Vec<u8>),
+        to: &mut Vec<u8>,
+    ) -> Result<(), GssError> {
+        let at = to.len();
+        to.resize(at + self.ahead(), 0);
+        put(to);
+        match self.ahead() {
+            0 => Ok(()),
+            _ => self.context.protect((self.service, self.number), to, at),
+        }
+    }
+
+    /// Opens the answer to a call to a client that begins at `at` of `record`; nothing is left of
+    /// one that is not the client's.
+    pub(super) fn open_answer(&self, record: &mut Vec<u8>, at: usize) {
+        match self.results_in(&mut record[at..]) {
+            Some((status, results)) => {
+                record.truncate(at + results.end);
+                record.drain(at + status..at + results.start);
+            }
+            None => record.truncate(at),
+        }
+    }
+
+    /// Where the status ends in an answer, and where its results lie.
+    fn results_in(&self, answer: &mut [u8]) -> Option<(usize, Range<usize>)> {
+        let from = &mut Reader::new(answer);
+        let reply_body::MSG_ACCEPTED(accepted) = reply_body::decode(from).ok()? else {
+            return None;
+        };
+        let status = from.position();
+        let verifier = accepted.verf;
+        let is_own = verifier.flavor == RPCSEC_GSS
+            && (self
+                .context
+                .verify_mic(&self.number.to_be_bytes(), verifier.body.0))
+            .is_ok();
+        let succeeded = accepted.body == accepted_body::default(accept_stat::SUCCESS);
+        if !is_own || !succeeded {
+            return None;
+        }
+        let results = self.open(&mut answer[status..])?;
+        Some((status, status + results.start..status + results.end))
     }
 
     /// Ends its context, if it is for that.

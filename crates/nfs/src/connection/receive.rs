@@ -11,6 +11,7 @@ use wire::xdr::{Decode, Reader, XdrError, pad};
 
 use self::protected::Unwrapped;
 use super::credential::Credential;
+use super::gss::GssCall;
 use super::reply::Refusal;
 use super::scan::{self, Header, Operation};
 use super::slots::{CallState, RecordSlots};
@@ -583,13 +584,17 @@ impl Connection {
             Header::Answer { xid } => {
                 slot.xid = xid;
                 slot.is_answer = true;
-                let is_awaited = self.calls_out.contains(&xid);
-                self.forget_call(xid);
-                self.inbound.part = match is_awaited {
-                    true => RecordPart::Rest,
+                let mut out = self.calls_out.iter_mut();
+                let called = out.find(|(out, _)| *out == xid);
+                self.inbound.part = match called {
+                    Some((_, context)) => {
+                        slot.gss = context.take().map(GssCall::InContext);
+                        RecordPart::Rest
+                    }
                     // It is not waited for any more.
-                    false => RecordPart::Nothing,
+                    None => RecordPart::Nothing,
                 };
+                self.forget_call(xid);
             }
         }
         None
@@ -762,7 +767,11 @@ impl Connection {
                 return None;
             }
             RecordPart::Rest => {
-                let xid = self.slots[tag].xid;
+                let slot = &mut self.slots[tag];
+                if let Some(GssCall::InContext(call)) = &slot.gss {
+                    call.open_answer(&mut slot.args, slot.args_at as usize);
+                }
+                let xid = slot.xid;
                 return Some(Step::Op(ServerOp::Answer { tag, xid }));
             }
             RecordPart::Protected => {

@@ -3,19 +3,19 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use auth::gss::{ContextStep, GssContext, GssError, Unfinished};
 use auth::gss_acceptor::AcceptError;
 use faults::Fault;
 use machine::{Nanos, locked, work};
-use wire::rpc::rpc_gss_service_t;
+use wire::rpc::{RPCSEC_GSS_MAXSEQ, rpc_gss_service_t};
 
 use super::window::Window;
 use super::{WINDOW_TOLD, major, service};
 use crate::connection::{Credential, Flavor};
-use crate::server::{Secret, proven_number};
+use crate::server::{ProvenNumber, Secret, proven_number};
 
 /// How a context is named: a number, and bits that only the server can make of it.
 type Handle = [u8; 16];
@@ -57,6 +57,8 @@ pub struct Context {
     expires: Nanos,
     /// When it was made, or a call in it was verified last.
     used: AtomicU64,
+    /// The number of the last call to its client.
+    callbacks: AtomicU32,
     /// A call in it was verified: its client has the key, which one that sends another's token
     /// once more has not.
     is_proven: AtomicBool,
@@ -125,6 +127,20 @@ impl Context {
     pub(crate) fn mic(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), GssError> {
         work::spend_bytes(message.len() as u64);
         locked(&self.state).gss.mic(message, out)
+    }
+
+    /// As [`GssContext::verify_mic`].
+    pub(crate) fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        work::spend_bytes(message.len() as u64);
+        locked(&self.state).gss.verify_mic(message, mic)
+    }
+
+    /// The number of the next call to its client; `None`: there are no more (RFC 2203, section
+    /// 5.3.3.1).
+    pub(crate) fn next_callback(&self) -> Option<u32> {
+        let next = |last| (last + 1 < RPCSEC_GSS_MAXSEQ).then_some(last + 1);
+        let last = (self.callbacks).fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        last.ok().map(|last| last + 1)
     }
 
     /// Protects results: as [`service::protect`].
@@ -273,6 +289,12 @@ impl Contexts {
         Some(context.clone())
     }
 
+    /// What the client of the context of a handle has proved to be, by its number; `None`: it is
+    /// good no more, or there is none.
+    pub fn principal_of(&self, handle: &[u8], now: Nanos) -> Option<ProvenNumber> {
+        Some(self.find(handle, now)?.credential.principal)
+    }
+
     /// A context is destroyed. Calls that are under way in it are answered still.
     pub(crate) fn remove(&self, context: &Context) {
         locked(&self.table).remove(&context.handle);
@@ -404,6 +426,7 @@ impl Contexts {
             host,
             expires,
             used: AtomicU64::new(now),
+            callbacks: AtomicU32::new(0),
             is_proven: AtomicBool::new(false),
             state: Mutex::new(ContextState {
                 gss,

@@ -10,10 +10,10 @@ use wire::nfs4::{
     CREATE_SESSION4_FLAG_PERSIST, CREATE_SESSION4args, EXCHGID4_FLAG_BIND_PRINC_STATEID,
     EXCHGID4_FLAG_SUPP_FENCE_OPS, EXCHGID4_FLAG_SUPP_MOVED_MIGR, EXCHGID4_FLAG_SUPP_MOVED_REFER,
     EXCHGID4_FLAG_UPD_CONFIRMED_REC_A, EXCHGID4_FLAG_USE_NON_PNFS, EXCHGID4_FLAG_USE_PNFS_DS,
-    EXCHGID4_FLAG_USE_PNFS_MDS, callback_sec_parms4, channel_attrs4, clientid4, nfsstat4,
-    sessionid4,
+    EXCHGID4_FLAG_USE_PNFS_MDS, channel_attrs4, clientid4, nfsstat4, sessionid4,
 };
 
+use super::callback_way::{CallbackWay, KnownContext};
 use super::client::Client;
 use super::principal::Principal;
 use super::secret::For;
@@ -286,7 +286,7 @@ impl Server {
         &self,
         args: &CREATE_SESSION4args<'_>,
         principal: Principal,
-        now: Nanos,
+        (now, is_known): (Nanos, KnownContext<'_>),
     ) -> Result<Arc<Session>, nfsstat4> {
         let mut registry = self.registry();
         let registry = &mut *registry;
@@ -321,19 +321,14 @@ impl Server {
         if entry.sessions.len() >= self.settings.sessions_max {
             return Err(nfsstat4::NFS4ERR_NOSPC);
         }
+        let way = CallbackWay::first(args.csa_sec_parms.iter(), is_known)?;
         registry.session_next += 1;
         let number = (self.settings.secret).bits(For::Session, registry.session_next);
         let id = session_id(args.csa_clientid, number);
-        // Without a way that is known here there is no way back, and so no delegation.
-        let flags = match has_callback_way(args.csa_sec_parms.iter()) {
-            true => args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN,
-            false => 0,
-        };
-        let callbacks = (
-            args.csa_cb_program,
-            callback_user(args.csa_sec_parms.iter()),
-        );
-        let made = (flags, callbacks);
+        let flags = args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
+        // Root, where it names no way.
+        let way = way.unwrap_or(CallbackWay::Sys(0, 0));
+        let made = (flags, (args.csa_cb_program, way));
         let session = Arc::new(Session::new(id, entry.client.clone(), (fore, back), made));
         registry.cached_bytes += session.cached_bytes_max();
         entry.sequenceid = args.csa_sequence;
@@ -504,29 +499,6 @@ impl ClientEntry {
             is_confirmed: self.is_confirmed,
             protection: self.client.protection,
         }
-    }
-}
-
-/// The user and the group of callbacks: of the first way that the client names, root
-/// if it names none (RFC 8881, section 18.36.3).
-pub fn callback_user<'a>(
-    mut ways: impl Iterator<Item = callback_sec_parms4<'a>>,
-) -> Option<(u32, u32)> {
-    let user = ways.find_map(|way| match way {
-        callback_sec_parms4::case_0 => Some(None),
-        callback_sec_parms4::case_1(sys) => Some(Some((sys.uid, sys.gid))),
-        callback_sec_parms4::case_6(_) => None,
-    });
-    user.unwrap_or(Some((0, 0)))
-}
-
-/// Whether a client can be called at all: not where it wants nothing but RPCSEC_GSS, for
-/// which the server has no context of its own.
-pub fn has_callback_way<'a>(mut ways: impl Iterator<Item = callback_sec_parms4<'a>>) -> bool {
-    let is_gss = |way: &callback_sec_parms4<'_>| matches!(way, callback_sec_parms4::case_6(_));
-    match ways.next() {
-        None => true,
-        Some(first) => !is_gss(&first) || ways.any(|way| !is_gss(&way)),
     }
 }
 

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use machine::{Nanos, locked};
 use wire::nfs4::{
-    CREATE_SESSION4_FLAG_CONN_BACK_CHAN, SEQ4_STATUS_CB_PATH_DOWN_SESSION, SEQUENCE4args,
-    SEQUENCE4resok, channel_dir_from_client4, channel_dir_from_server4, nfsstat4, sessionid4,
+    CREATE_SESSION4_FLAG_CONN_BACK_CHAN, SEQ4_STATUS_CB_GSS_CONTEXTS_EXPIRED,
+    SEQ4_STATUS_CB_PATH_DOWN_SESSION, SEQUENCE4args, SEQUENCE4resok, channel_dir_from_client4,
+    channel_dir_from_server4, nfsstat4, sessionid4,
 };
 
+use super::callback_way::{CallbackHandles, CallbackWay};
 use super::client::Client;
 use super::principal::Principal;
 
@@ -88,15 +90,14 @@ pub type ConnectionId = u64;
 const CONNECTIONS_MAX: usize = 16;
 
 /// A callback to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callback {
     /// On which connection.
     pub connection: ConnectionId,
     /// The client's program.
     pub program: u32,
-    /// As which user and group the client wants to be called; by AUTH_NONE, if
-    /// any may.
-    pub by: Option<(u32, u32)>,
+    /// How the client wants to be called.
+    pub way: CallbackWay,
     /// Its CB_SEQUENCE: `csa_slotid`.
     pub slotid: u32,
     /// `csa_sequenceid`.
@@ -123,17 +124,17 @@ struct BackSlot {
 #[derive(Debug)]
 struct Callbacks {
     program: u32,
-    by: Option<(u32, u32)>,
+    way: CallbackWay,
     /// The one bound last comes last, and is used.
     connections: Vec<ConnectionId>,
     slots: Vec<BackSlot>,
 }
 
 impl Callbacks {
-    fn new((program, by): (u32, Option<(u32, u32)>), channel: &Channel) -> Callbacks {
+    fn new((program, way): (u32, CallbackWay), channel: &Channel) -> Callbacks {
         Callbacks {
             program,
-            by,
+            way,
             connections: Vec::new(),
             slots: vec![BackSlot::default(); channel.slots as usize],
         }
@@ -159,6 +160,8 @@ pub struct Session {
     is_gone: AtomicBool,
     /// It had connections that carry callbacks, and has none any more.
     is_callback_path_down: AtomicBool,
+    /// The context that it is called in is good no more.
+    has_lost_context: AtomicBool,
 }
 
 impl Session {
@@ -166,7 +169,7 @@ impl Session {
         id: sessionid4,
         client: Arc<Client>,
         (fore, back): (Channel, Channel),
-        (flags, callbacks): (u32, (u32, Option<(u32, u32)>)),
+        (flags, callbacks): (u32, (u32, CallbackWay)),
     ) -> Session {
         let chunks = (fore.slots as usize).div_ceil(SLOTS_TOGETHER);
         Session {
@@ -179,6 +182,7 @@ impl Session {
             slots: (0..chunks).map(|_| OnceLock::new()).collect(),
             is_gone: AtomicBool::new(false),
             is_callback_path_down: AtomicBool::new(false),
+            has_lost_context: AtomicBool::new(false),
         }
     }
 
@@ -269,11 +273,28 @@ impl Session {
         !self.callbacks().connections.is_empty()
     }
 
-    /// BACKCHANNEL_CTL (section 18.33): the program, and the user that calls it.
-    pub fn set_callback_program(&self, program: u32, by: Option<(u32, u32)>) {
+    /// Whether it can be called: a connection carries callbacks, and the context that they are
+    /// in, if any, `is_there`. If it is not, SEQUENCE says
+    /// SEQ4_STATUS_CB_GSS_CONTEXTS_EXPIRED.
+    pub fn can_be_called(&self, is_there: impl FnOnce(&CallbackHandles) -> bool) -> bool {
+        let callbacks = self.callbacks();
+        let has_lost = match &callbacks.way {
+            CallbackWay::Gss(handles) => !is_there(handles),
+            CallbackWay::None | CallbackWay::Sys(..) => false,
+        };
+        self.has_lost_context.store(has_lost, Ordering::Release);
+        !has_lost && !callbacks.connections.is_empty()
+    }
+
+    /// BACKCHANNEL_CTL (section 18.33): the program, and how it is called from now on, if the
+    /// client names a further way.
+    pub fn set_callback_program(&self, program: u32, way: Option<CallbackWay>) {
         let mut callbacks = self.callbacks();
         callbacks.program = program;
-        callbacks.by = by;
+        if let Some(way) = way {
+            callbacks.way = way;
+            self.has_lost_context.store(false, Ordering::Release);
+        }
     }
 
     /// A slot for one more callback; `None` if all are in use, or no connection
@@ -281,7 +302,7 @@ impl Session {
     pub fn begin_callback(&self) -> Option<Callback> {
         let mut callbacks = self.callbacks();
         let connection = *callbacks.connections.last()?;
-        let (program, by) = (callbacks.program, callbacks.by);
+        let (program, way) = (callbacks.program, callbacks.way.clone());
         let highest_slotid = callbacks.slots.len() as u32 - 1;
         let free = callbacks.slots.iter().enumerate();
         let free = free.filter(|(_, slot)| !slot.is_used);
@@ -294,7 +315,7 @@ impl Session {
         Some(Callback {
             connection,
             program,
-            by,
+            way,
             slotid: at as u32,
             sequenceid,
             highest_slotid,
@@ -314,7 +335,7 @@ impl Session {
         Some(Callback {
             connection: *callbacks.connections.last()?,
             program: callbacks.program,
-            by: callbacks.by,
+            way: callbacks.way.clone(),
             slotid,
             sequenceid,
             highest_slotid: callbacks.slots.len() as u32 - 1,
@@ -404,11 +425,22 @@ impl Session {
     /// SEQ4_STATUS_*, of its client and its own.
     #[inline]
     fn status_flags(&self) -> u32 {
-        let own = match self.is_callback_path_down.load(Ordering::Acquire) {
-            true => SEQ4_STATUS_CB_PATH_DOWN_SESSION,
-            false => 0,
-        };
-        self.client.status_flags() | own
+        let own = [
+            (
+                &self.is_callback_path_down,
+                SEQ4_STATUS_CB_PATH_DOWN_SESSION,
+            ),
+            (&self.has_lost_context, SEQ4_STATUS_CB_GSS_CONTEXTS_EXPIRED),
+        ];
+        own.iter()
+            .fold(self.client.status_flags(), |flags, (is_so, flag)| {
+                flags
+                    | if is_so.load(Ordering::Acquire) {
+                        *flag
+                    } else {
+                        0
+                    }
+            })
     }
 
     /// The request in a slot was executed; `results` are kept where it asked

@@ -79,7 +79,9 @@ fn confirmed(server: &Server, id: &[u8], boot: u8, now: Nanos) -> Arc<Session> {
         .exchange_id(1, owner(id, boot), 0, user(0), at(now))
         .unwrap();
     let args = session_args(exchanged.clientid, exchanged.sequenceid);
-    server.create_session(&args, user(0), now).unwrap()
+    server
+        .create_session(&args, user(0), (now, &|_| false))
+        .unwrap()
 }
 
 /// A client of version 4.0 that is confirmed.
@@ -131,12 +133,12 @@ fn exchange_id_has_nine_cases() {
         .exchange_id(1, owner(b"a", 1), 0, user(0), at(0))
         .unwrap();
     assert_ne!(first.clientid, second.clientid);
-    let stale = server.create_session(&session_args(first.clientid, 1), user(0), 0);
+    let stale = server.create_session(&session_args(first.clientid, 1), user(0), (0, &|_| false));
     assert_eq!(stale.unwrap_err(), nfsstat4::NFS4ERR_STALE_CLIENTID);
     let absent = server.exchange_id(1, owner(b"a", 1), UPDATE, user(0), at(0));
     assert_eq!(absent, Err(nfsstat4::NFS4ERR_NOENT));
     let session = server
-        .create_session(&session_args(second.clientid, 1), user(0), 0)
+        .create_session(&session_args(second.clientid, 1), user(0), (0, &|_| false))
         .unwrap();
     // 2: it is known. 6: so it can be updated.
     for flags in [0, UPDATE] {
@@ -168,7 +170,7 @@ fn exchange_id_has_nine_cases() {
         .unwrap();
     assert!(!again.is_confirmed && !session.is_gone());
     let next = server
-        .create_session(&session_args(again.clientid, 1), user(0), 0)
+        .create_session(&session_args(again.clientid, 1), user(0), (0, &|_| false))
         .unwrap();
     assert!(session.is_gone() && !next.is_gone());
     assert_eq!(server.take_gone()[0].id, second.clientid);
@@ -188,7 +190,9 @@ fn create_session_has_a_slot_of_its_own() {
         .exchange_id(1, owner(b"a", 1), 0, user(0), at(0))
         .unwrap()
         .clientid;
-    let create = |args: &CREATE_SESSION4args<'_>, uid| server.create_session(args, user(uid), 0);
+    let create = |args: &CREATE_SESSION4args<'_>, uid| {
+        server.create_session(args, user(uid), (0, &|_| false))
+    };
     for (args, uid, error) in [
         (session_args(99, 1), 0, nfsstat4::NFS4ERR_STALE_CLIENTID),
         (session_args(client, 0), 0, nfsstat4::NFS4ERR_SEQ_MISORDERED),
@@ -524,7 +528,9 @@ fn many_sessions_have_fewer_slots() {
             .exchange_id(1, owner(name, 1), 0, user(0), at(0))
             .unwrap();
         args.csa_clientid = exchanged.clientid;
-        server.create_session(&args, user(0), 0).unwrap()
+        server
+            .create_session(&args, user(0), (0, &|_| false))
+            .unwrap()
     };
     let first = create(b"a");
     let slots = [first.fore.slots, create(b"b").fore.slots];
@@ -665,7 +671,9 @@ fn session_has_a_backchannel_only_where_its_client_asks_for_one() {
     let exchanged = exchanged.unwrap();
     let mut args = session_args(exchanged.clientid, exchanged.sequenceid);
     args.csa_flags = 0;
-    let session = server.create_session(&args, user(0), 0).unwrap();
+    let session = server
+        .create_session(&args, user(0), (0, &|_| false))
+        .unwrap();
     assert!(!session.has_backchannel());
 }
 
@@ -703,7 +711,7 @@ fn callbacks_go_out_on_connections_bound_to_the_backchannel() {
     let calls: Vec<_> = std::iter::from_fn(|| session.begin_callback()).collect();
     assert_eq!(calls.len(), 4, "a slot each");
     for (slotid, call) in calls.iter().enumerate() {
-        let (sequenceid, program, by) = (1, 0x4000_0000, Some((0, 0)));
+        let (sequenceid, program, way) = (1, 0x4000_0000, CallbackWay::Sys(0, 0));
         let slotid = slotid as u32;
         let (connection, highest_slotid) = (3, 3);
         assert_eq!(
@@ -711,7 +719,7 @@ fn callbacks_go_out_on_connections_bound_to_the_backchannel() {
             Callback {
                 connection,
                 program,
-                by,
+                way,
                 slotid,
                 sequenceid,
                 highest_slotid,
@@ -812,7 +820,7 @@ fn setclientid_takes_effect_when_it_is_confirmed() {
     assert!(other != again && server.client(again).is_none());
     // A client id of the one kind is none of the other.
     assert_eq!(renew(session.client.id, 0), stale);
-    let created = server.create_session(&session_args(other, 1), user(9), 0);
+    let created = server.create_session(&session_args(other, 1), user(9), (0, &|_| false));
     assert_eq!(created.unwrap_err(), nfsstat4::NFS4ERR_STALE_CLIENTID);
 }
 
@@ -879,7 +887,9 @@ fn clients_of_one_host_are_bounded() {
         let of = from(host, id, boot);
         let exchanged = server.exchange_id(1, of, 0, user(0), at(now))?;
         let args = session_args(exchanged.clientid, exchanged.sequenceid);
-        server.create_session(&args, user(0), now).map(|_| ())
+        server
+            .create_session(&args, user(0), (now, &|_| false))
+            .map(|_| ())
     };
     for name in [&b"a"[..], b"b", b"c", b"d"] {
         assert_eq!(come(1, name, 1, SECOND), Ok(()));

@@ -1,6 +1,7 @@
 //! Which client a name stands for, and what a session is made of.
 
 use wire::nfs4::{EXCHGID4_FLAG_SUPP_FENCE_OPS, callback_sec_parms4, cb_sys_cred, gss_cb_handles4};
+use wire::rpc::rpc_gss_service_t;
 use wire::xdr::Opaque;
 
 use super::*;
@@ -32,7 +33,8 @@ fn client_with_a_certificate_is_its_own_and_no_one_elses() {
     let own = machine(Some(1));
     let exchange = |boot, flags, by| server.exchange_id(1, owner(b"a", boot), flags, by, at(0));
     let id = exchange(1, 0, own).unwrap().clientid;
-    let create = |sequence, by| server.create_session(&session_args(id, sequence), by, 0);
+    let create =
+        |sequence, by| server.create_session(&session_args(id, sequence), by, (0, &|_| false));
     let session = create(1, own).unwrap();
     for other in [machine(None), machine(Some(2))] {
         for boot in [1, 2] {
@@ -148,7 +150,7 @@ fn create_session_is_repeated_for_its_principal_alone() {
     let own = machine(Some(1));
     let exchanged = server.exchange_id(1, owner(b"a", 1), 0, own, at(0));
     let id = exchanged.unwrap().clientid;
-    let create = |by| server.create_session(&session_args(id, 1), by, 0);
+    let create = |by| server.create_session(&session_args(id, 1), by, (0, &|_| false));
     let session = create(own).unwrap();
     assert_eq!(create(own).unwrap().id, session.id);
     let wrong = Some(nfsstat4::NFS4ERR_WRONG_CRED);
@@ -230,7 +232,9 @@ fn channels_below_the_least_size_are_refused() {
         let exchanged = exchanged.unwrap();
         let mut args = session_args(exchanged.clientid, exchanged.sequenceid);
         edit(&mut args);
-        server.create_session(&args, user(0), 0).map(|_| ())
+        server
+            .create_session(&args, user(0), (0, &|_| false))
+            .map(|_| ())
     };
     let small = Err(nfsstat4::NFS4ERR_TOOSMALL);
     assert_eq!(create(|args| args.csa_fore_chan_attrs = attrs(255)), small);
@@ -247,7 +251,7 @@ fn channels_below_the_least_size_are_refused() {
 }
 
 #[test]
-fn callbacks_carry_the_user_that_the_client_names_first() {
+fn way_of_callbacks_is_the_first_that_the_client_names_and_all_its_contexts_are_known() {
     let sys = callback_sec_parms4::case_1(cb_sys_cred {
         stamp: 0,
         machinename: Opaque(b""),
@@ -256,15 +260,34 @@ fn callbacks_carry_the_user_that_the_client_names_first() {
         gids: List::Of(&[]),
     });
     let none = callback_sec_parms4::case_0;
-    assert_eq!(callback_user([none, sys].into_iter()), None);
-    assert_eq!(callback_user([sys, none].into_iter()), Some((5, 6)));
-    assert_eq!(callback_user(std::iter::empty()), Some((0, 0)), "root");
-    let gss = callback_sec_parms4::case_6(gss_cb_handles4 {
-        gcbp_service: 1,
-        gcbp_handle_from_server: Opaque(b"s"),
-        gcbp_handle_from_client: Opaque(b"c"),
-    });
-    assert!(has_callback_way([gss, none].into_iter()));
-    assert!(has_callback_way(std::iter::empty()));
-    assert!(!has_callback_way([gss, gss].into_iter()), "nothing else");
+    let gss = |service, here: &'static [u8], there: &'static [u8]| {
+        callback_sec_parms4::case_6(gss_cb_handles4 {
+            gcbp_service: service,
+            gcbp_handle_from_server: Opaque(here),
+            gcbp_handle_from_client: Opaque(there),
+        })
+    };
+    let known = gss(3, b"known", b"c");
+    let first = |ways: &[callback_sec_parms4<'static>]| {
+        CallbackWay::first(ways.iter().copied(), &|handle| handle == b"known")
+    };
+    assert_eq!(first(&[none, sys]), Ok(Some(CallbackWay::None)));
+    assert_eq!(first(&[sys, known]), Ok(Some(CallbackWay::Sys(5, 6))));
+    assert_eq!(first(&[]), Ok(None));
+    let handles = CallbackHandles {
+        service: rpc_gss_service_t::rpc_gss_svc_privacy,
+        here: (*b"known").into(),
+        there: (*b"c").into(),
+    };
+    let expected = CallbackWay::Gss(Arc::new(handles));
+    assert_eq!(first(&[known, sys]), Ok(Some(expected)));
+    let unknown = gss(1, b"unknown", b"c");
+    assert_eq!(first(&[none, unknown]), Err(nfsstat4::NFS4ERR_NOENT));
+    for service in [0, 4] {
+        let wrong = gss(service, b"known", b"c");
+        assert_eq!(first(&[wrong]), Err(nfsstat4::NFS4ERR_INVAL));
+    }
+    assert!(first(&[gss(1, b"known", &[0; 380])]).is_ok());
+    let long = first(&[gss(1, b"known", &[0; 381])]);
+    assert_eq!(long, Err(nfsstat4::NFS4ERR_INVAL));
 }
