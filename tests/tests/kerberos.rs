@@ -123,8 +123,15 @@ fn mic(context: &mut Box<dyn GssContext>, message: &[u8]) -> Vec<u8> {
 }
 
 fn wrapped(context: &mut Box<dyn GssContext>, message: &[u8]) -> Vec<u8> {
-    let mut out = b"before".to_vec();
-    context.wrap(message, &mut out).expect("a token");
+    let ahead = context.wrap_ahead();
+    let mut out = Vec::with_capacity(ahead + message.len() + 128);
+    out.extend_from_slice(b"before");
+    out.resize(6 + ahead, 0);
+    out.extend_from_slice(message);
+    let lies = out[6 + ahead..].as_ptr();
+    context.wrap(&mut out, 6..6 + ahead).expect("a token");
+    assert_eq!(out[6 + ahead..].as_ptr(), lies, "it is encrypted in place");
+    assert_eq!(&out[..6], b"before");
     out.split_off(6)
 }
 

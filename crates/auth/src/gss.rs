@@ -1,6 +1,8 @@
 //! GSS-API security contexts (RFC 2743), as RPCSEC_GSS uses them (RFC 2203): what a protocol
 //! asks of one, whatever makes it.
 
+use std::ops::Range;
+
 /// Why a context does not do what it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GssError {
@@ -20,12 +22,17 @@ pub trait GssContext: Send {
     /// Checks the checksum of `message` (GSS_VerifyMIC).
     fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), GssError>;
 
-    /// Appends `message`, encrypted (GSS_Wrap with confidentiality), to `out`.
-    fn wrap(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), GssError>;
+    /// Bytes that a token has before what it encrypts.
+    fn wrap_ahead(&self) -> usize;
+
+    /// Encrypts what ends `bytes` behind `room` (GSS_Wrap with confidentiality), in place where
+    /// `room` has [`GssContext::wrap_ahead`] bytes. The token begins where `room` did, and ends
+    /// `bytes`.
+    fn wrap(&mut self, bytes: &mut Vec<u8>, room: Range<usize>) -> Result<(), GssError>;
 
     /// Decrypts `token` (GSS_Unwrap) in place where that can be: the range of the message in
     /// it. A token that is not encrypted is refused.
-    fn unwrap(&mut self, token: &mut [u8]) -> Result<std::ops::Range<usize>, GssError>;
+    fn unwrap(&mut self, token: &mut [u8]) -> Result<Range<usize>, GssError>;
 
     /// The client, as `user@REALM`.
     fn client_name(&self) -> &str;

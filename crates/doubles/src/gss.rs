@@ -89,12 +89,15 @@ impl GssContext for FakeContext {
         }
     }
 
-    fn wrap(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), GssError> {
+    fn wrap_ahead(&self) -> usize {
+        MIC_BYTES
+    }
+
+    fn wrap(&mut self, bytes: &mut Vec<u8>, room: Range<usize>) -> Result<(), GssError> {
+        let (room, message) = bytes[room.start..].split_at_mut(room.len());
         let tag = self.tag(b"wrap", message);
-        out.extend_from_slice(&tag);
-        let at = out.len();
-        out.extend_from_slice(message);
-        self.encrypt(&tag, &mut out[at..]);
+        room.copy_from_slice(&tag);
+        self.encrypt(&tag, message);
         Ok(())
     }
 
@@ -345,8 +348,9 @@ impl GssClient {
                 put_opaque(bytes, &mic);
             }
             rpc_gss_service_t::rpc_gss_svc_privacy => {
-                let mut token = Vec::new();
-                self.context.wrap(&data, &mut token).expect("it always can");
+                let mut token = [&[0; MIC_BYTES], &data[..]].concat();
+                let wrapped = self.context.wrap(&mut token, 0..MIC_BYTES);
+                wrapped.expect("it always can");
                 put_opaque(bytes, &token);
             }
         }

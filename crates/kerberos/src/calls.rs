@@ -36,6 +36,9 @@ const PADDING: u32 = 9;
 const STREAM: u32 = 10;
 const MIC_TOKEN: u32 = 12;
 
+/// The parts of a token that encrypts, in their order.
+const WRAPPED: [u32; 4] = [HEADER, DATA, PADDING, TRAILER];
+
 fn oid(bytes: &'static [u8]) -> Oid {
     Oid {
         length: bytes.len() as u32,
@@ -375,11 +378,16 @@ impl Context {
         check(self.0, major, minor)
     }
 
-    /// Appends `message`, encrypted, to `out`; whether it was encrypted.
-    pub fn wrap(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<bool, Failure> {
+    /// Bytes that a token has before what it encrypts: by the ciphers of RFC 3961 for AES and
+    /// Camellia before a message of any length.
+    pub fn wrap_ahead(&mut self) -> Result<usize, Failure> {
+        Ok(self.wrap_lengths(&[])?[0])
+    }
+
+    /// Bytes of each part of the token of a message.
+    fn wrap_lengths(&mut self, message: &[u8]) -> Result<[usize; 4], Failure> {
         let (mut minor, mut is_encrypted) = (0, 0);
-        let kinds = [HEADER, DATA, PADDING, TRAILER];
-        let mut parts = kinds.map(|kind| part(kind, &[]));
+        let mut parts = WRAPPED.map(|kind| part(kind, &[]));
         parts[1] = part(DATA, message);
         // SAFETY: all that is pointed to lives as long as the call, which writes lengths alone.
         let major = unsafe {
@@ -394,18 +402,29 @@ impl Context {
             )
         };
         check(self.0, major, minor)?;
-        let lengths = parts.each_ref().map(|part| part.buffer.length);
-        let start = out.len();
-        out.resize(start + lengths[0], 0);
-        out.extend_from_slice(message);
-        out.resize(start + lengths.iter().sum::<usize>(), 0);
-        let mut rest = &mut out[start..];
+        Ok(parts.each_ref().map(|part| part.buffer.length))
+    }
+
+    /// Encrypts what ends `bytes` behind `room` in place: the token begins where `room` did.
+    /// Whether it was encrypted.
+    pub fn wrap(&mut self, bytes: &mut Vec<u8>, room: Range<usize>) -> Result<bool, Failure> {
+        let lengths = self.wrap_lengths(&bytes[room.end..])?;
+        let start = room.start;
+        if room.len() != lengths[0] {
+            // An old cipher says in its header how long the message is, in as many bytes as that
+            // takes.
+            bytes.splice(room, std::iter::repeat_n(0, lengths[0]));
+        }
+        bytes.resize(start + lengths.iter().sum::<usize>(), 0);
+        let (mut minor, mut is_encrypted) = (0, 0);
+        let mut parts = WRAPPED.map(|kind| part(kind, &[]));
+        let mut rest = &mut bytes[start..];
         for (at, length) in lengths.into_iter().enumerate() {
-            let (bytes, after) = rest.split_at_mut(length);
-            parts[at] = written(kinds[at], bytes);
+            let (own, after) = rest.split_at_mut(length);
+            parts[at] = written(WRAPPED[at], own);
             rest = after;
         }
-        // SAFETY: as above; the parts are apart from each other in `out`, as long as was asked
+        // SAFETY: as above; the parts are apart from each other in `bytes`, as long as was asked
         // for.
         let major = unsafe {
             (self.0.gss_wrap_iov)(

@@ -15,12 +15,13 @@ pub(crate) struct Established {
     client: String,
     expires_at_s: u64,
     user: Option<User>,
+    wrap_ahead: usize,
 }
 
 impl Established {
     /// With the user that the client is on this machine, by `user_of`.
     pub fn new(
-        context: Context,
+        mut context: Context,
         user_of: impl FnOnce(&str) -> Result<Option<User>, Failure>,
     ) -> Result<Established, Failure> {
         let about = context.about()?;
@@ -28,6 +29,7 @@ impl Established {
         let now_s = now.unwrap_or(Duration::ZERO).as_secs();
         let user = user_of(&about.initiator)?;
         Ok(Established {
+            wrap_ahead: context.wrap_ahead()?,
             context,
             client: about.initiator,
             expires_at_s: now_s + u64::from(about.lifetime_s),
@@ -54,8 +56,12 @@ impl GssContext for Established {
         verified.map_err(|failure| error(&failure))
     }
 
-    fn wrap(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), GssError> {
-        match self.context.wrap(message, out) {
+    fn wrap_ahead(&self) -> usize {
+        self.wrap_ahead
+    }
+
+    fn wrap(&mut self, bytes: &mut Vec<u8>, room: Range<usize>) -> Result<(), GssError> {
+        match self.context.wrap(bytes, room) {
             Ok(true) => Ok(()),
             // A context without encryption can send nothing that is private.
             Ok(false) => Err(GssError::NoContext),

@@ -5,7 +5,7 @@ pub(crate) mod service;
 mod table;
 mod window;
 
-pub(crate) use service::AHEAD_BYTES;
+pub(crate) use service::BEHIND_BYTES;
 pub use table::{Context, Contexts, ContextsSettings, InitAnswer};
 
 /// Calls that a client may have under way in a context, as it is told (RFC 2203, section

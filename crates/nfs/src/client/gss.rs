@@ -21,7 +21,7 @@ use super::compound::CallData;
 use super::connection;
 use super::connection::{CallState, ClientConnection, ClientOp, PROCEDURE_AT, ToSend, XID_AT};
 use super::fatal::RpcClientFatalError;
-use crate::gss::{AHEAD_BYTES, major, service};
+use crate::gss::{major, service};
 
 /// Contexts that are lost, one after the other, before a call of any is answered: then the refusal
 /// of a server that forgets them is the answer.
@@ -171,8 +171,8 @@ impl Security {
         data: (u32, usize),
     ) -> Result<(), GssError> {
         let credential = self.credential(rpc_gss_proc_t::RPCSEC_GSS_DATA, self.service);
-        let protects = self.protects();
         let context = self.context.as_mut().ok_or(GssError::NoContext)?;
+        let ahead = service::ahead(&**context, self.service);
         let record = &mut self.record;
         record.clear();
         record.extend_from_slice(head);
@@ -181,12 +181,10 @@ impl Security {
         context.mic(&record[RecordMark::LEN..], &mut mic)?;
         put_auth(RPCSEC_GSS, &mic, record);
         let at = record.len();
-        if protects {
-            record.resize(at + AHEAD_BYTES, 0);
-        }
+        record.resize(at + ahead, 0);
         let (data_len, data_at) = (data.0, record.len() + data.1);
         record.extend_from_slice(args);
-        if protects {
+        if ahead > 0 {
             service::protect(&mut **context, (self.service, self.number), record, at)?;
         }
         connection::seal(record, CallData::Out(data_len));

@@ -18,7 +18,7 @@ use super::Procedure;
 use super::credential::Credential;
 use super::reply::{Refusal, Reply};
 use super::scan;
-use crate::gss::{AHEAD_BYTES, Context, Contexts, InitAnswer, WINDOW_TOLD};
+use crate::gss::{Context, Contexts, InitAnswer, WINDOW_TOLD};
 use crate::server::CallbackHandles;
 
 /// A call by RPCSEC_GSS.
@@ -142,7 +142,7 @@ impl GssCall {
     pub(super) fn is_protected(&self) -> bool {
         match self {
             GssCall::Init(_) => false,
-            GssCall::InContext(call) => call.ahead() > 0,
+            GssCall::InContext(call) => call.protects(),
         }
     }
 
@@ -164,11 +164,14 @@ impl GssCall {
 }
 
 impl InContext {
+    fn protects(&self) -> bool {
+        !self.destroys && self.service != rpc_gss_service_t::rpc_gss_svc_none
+    }
+
     fn ahead(&self) -> usize {
-        match self.service {
-            _ if self.destroys => 0,
-            rpc_gss_service_t::rpc_gss_svc_none => 0,
-            _ => AHEAD_BYTES,
+        match self.protects() {
+            true => self.context.ahead(self.service),
+            false => 0,
         }
     }
 
@@ -223,9 +226,9 @@ impl InContext {
         let at = to.len();
         to.resize(at + self.ahead(), 0);
         put(to);
-        match self.ahead() {
-            0 => Ok(()),
-            _ => self.context.protect((self.service, self.number), to, at),
+        match self.protects() {
+            true => self.context.protect((self.service, self.number), to, at),
+            false => Ok(()),
         }
     }
 
@@ -289,10 +292,10 @@ impl InContext {
 
     /// Protects the results that were appended since [`InContext::begin`] (section 5.3.3.3).
     pub(super) fn close(&self, reply: &mut Reply) -> Result<(), GssError> {
-        if self.ahead() == 0 {
+        if !self.protects() {
             return Ok(());
         }
-        let (bytes, at) = reply.protected(AHEAD_BYTES);
+        let (bytes, at) = reply.protected(self.ahead());
         self.context.protect((self.service, self.number), bytes, at)
     }
 }

@@ -10,6 +10,7 @@ use wire::rpc::{
 use wire::xdr::{Encode, Opaque, pad};
 
 use self::items::DataItem;
+use crate::gss::BEHIND_BYTES;
 
 /// What tells a client that TLS begins.
 const STARTTLS: &[u8] = b"STARTTLS";
@@ -119,7 +120,7 @@ impl Reply {
     /// a tag's data from an offset.
     pub(super) fn gather(&mut self, mut copy: impl FnMut(Tag, u32, u32, &mut Vec<u8>)) {
         let parts = std::mem::take(&mut self.parts);
-        let room = self.bytes.len() + self.payload_bytes as usize;
+        let room = self.bytes.len() + self.payload_bytes as usize + BEHIND_BYTES;
         let bytes = std::mem::replace(&mut self.bytes, Vec::with_capacity(room));
         let mut from = 0;
         for part in parts {

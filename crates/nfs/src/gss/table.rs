@@ -143,6 +143,11 @@ impl Context {
         last.ok().map(|last| last + 1)
     }
 
+    /// As [`service::ahead`].
+    pub(crate) fn ahead(&self, service: rpc_gss_service_t) -> usize {
+        service::ahead(&*locked(&self.state).gss, service)
+    }
+
     /// Protects results: as [`service::protect`].
     pub(crate) fn protect(
         &self,

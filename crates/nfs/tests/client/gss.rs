@@ -331,7 +331,11 @@ impl GssContext for Useless {
         self.0.verify_mic(message, mic)
     }
 
-    fn wrap(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), GssError> {
+    fn wrap_ahead(&self) -> usize {
+        self.0.wrap_ahead()
+    }
+
+    fn wrap(&mut self, _: &mut Vec<u8>, _: std::ops::Range<usize>) -> Result<(), GssError> {
         Err(GssError::NoContext)
     }
 
