@@ -328,6 +328,132 @@ fn call_that_comes_again_or_is_below_the_window_is_not_answered() {
 }
 
 #[test]
+fn call_that_comes_again_on_another_connection_is_not_answered() {
+    let contexts = contexts(ContextsSettings::default());
+    let (mut first, mut second) = (connection(&contexts), connection(&contexts));
+    let mut client = client(&mut first, "user7@TEST");
+    for service in SERVICES {
+        let call = client.call(numbered(COMPOUND, 3), &small(), service);
+        say(&mut first, &call, usize::MAX);
+        assert!(say(&mut second, &call, usize::MAX).is_empty());
+        assert!(second.calls.is_empty(), "{service:?}");
+    }
+    assert_eq!(first.calls.len(), SERVICES.len());
+}
+
+#[test]
+fn number_far_ahead_moves_the_window_past_all_before_it() {
+    let mut server = server();
+    let mut client = client(&mut server, "user7@TEST");
+    let mut is_taken = |number| {
+        client.number = number;
+        let before = server.calls.len();
+        let call = client.call(numbered(COMPOUND, 3), &small(), INTEGRITY);
+        assert!(say(&mut server, &call, usize::MAX).is_empty());
+        server.calls.len() > before
+    };
+    let far = RPCSEC_GSS_MAXSEQ - 1000;
+    let numbers = [
+        5,
+        far,
+        6,
+        far - 256,
+        far - 255,
+        far - 255,
+        far - 1,
+        far + 512,
+        far + 1,
+    ];
+    let taken = [true, true, false, false, true, false, true, true, false];
+    assert_eq!(numbers.map(&mut is_taken), taken);
+}
+
+/// RFC 2203, section 5.3.3.4.2.
+#[test]
+fn body_of_another_service_or_with_wrong_lengths_is_garbage() {
+    let mut server = server();
+    let mut client = client(&mut server, "user7@TEST");
+    // The header ends with the checksum of 16 bytes.
+    let header = 32 + 36 + 8 + 16;
+    for (says, has) in [
+        (INTEGRITY, PRIVACY),
+        (PRIVACY, INTEGRITY),
+        (INTEGRITY, NONE),
+        (PRIVACY, NONE),
+    ] {
+        let number = client.number;
+        let body = client.clone().call(numbered(COMPOUND, 3), &small(), has);
+        let call = client.call(numbered(COMPOUND, 3), &small(), says);
+        let mixed = [&call[..header], &body[header..]].concat();
+        garbage(&mut server, &mut client, (number, says), &mixed);
+    }
+    /// What is done to a body, and what remains of it.
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 6] = [
+        ("nothing", |body| body.clear()),
+        ("no more than a length", |body| body.truncate(4)),
+        ("an end that is missing", |body| {
+            body.truncate(body.len() - 4)
+        }),
+        ("bytes behind it", |body| body.extend([0; 4])),
+        ("a length beyond it", |body| body[..4].fill(0x7f)),
+        ("a length of 0", |body| body[..4].fill(0)),
+    ];
+    for (what, damage) in damages {
+        for service in [INTEGRITY, PRIVACY] {
+            let number = client.number;
+            let call = client.call(numbered(COMPOUND, 3), &small(), service);
+            let mut body = call[header..].to_vec();
+            damage(&mut body);
+            let damaged = [&call[..header], &body].concat();
+            garbage(&mut server, &mut client, (number, service), &damaged);
+            assert!(server.calls.is_empty(), "{what}, {service:?}");
+        }
+    }
+}
+
+/// A call is answered as one whose arguments cannot be read, and not executed.
+fn garbage(
+    server: &mut RpcDouble,
+    client: &mut GssClient,
+    (number, service): (u32, rpc_gss_service_t),
+    call: &[u8],
+) {
+    let answer = one(say(server, call, usize::MAX));
+    let opened = client.open(&answer, number, service);
+    let (status, _) = opened.expect("its header is right");
+    assert_eq!(status, accepted_body::default(accept_stat::GARBAGE_ARGS));
+    assert!(server.calls.is_empty());
+}
+
+#[test]
+fn context_is_destroyed_by_its_own_client_alone() {
+    let contexts = contexts(ContextsSettings::default());
+    let mut server = connection(&contexts);
+    let mut client = client(&mut server, "user7@TEST");
+    let mut other = GssClient {
+        handle: client.handle.clone(),
+        ..GssClient::new("user8@TEST", LATE_S)
+    };
+    let problem = denied(auth_stat::RPCSEC_GSS_CREDPROBLEM);
+    let destroy = other.destroy(4);
+    assert_eq!(one(say(&mut server, &destroy, usize::MAX))[8..], problem);
+    // One whose number was here before is not even answered.
+    let ping = client.call((9, NFS4_PROGRAM, NFS_V4, 0), &[], NONE);
+    one(say(&mut server, &ping, usize::MAX));
+    client.number = 1;
+    let again = client.destroy(5);
+    assert!(say(&mut server, &again, usize::MAX).is_empty());
+    assert_eq!(contexts.len(), 1);
+    let destroy = client.destroy(6);
+    one(say(&mut server, &destroy, usize::MAX));
+    assert!(contexts.is_empty());
+    // What was said before is of no context now.
+    assert_eq!(one(say(&mut server, &ping, usize::MAX))[8..], problem);
+    assert_eq!(one(say(&mut server, &destroy, usize::MAX))[8..], problem);
+}
+
+#[test]
 fn sequence_numbers_end() {
     let mut server = server();
     let mut client = client(&mut server, "user7@TEST");
