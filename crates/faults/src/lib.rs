@@ -157,6 +157,8 @@ pub enum Fault {
     AnyControllerResponse,
     /// Hosts that have secrets are not asked to authenticate.
     NoAuthentication,
+    /// A host that has made a key for TLS may have I/O queues without it.
+    PlainBesideMadeKey,
     /// Exports that take TLS alone are for connections without.
     PlainExports,
     /// Checksums of headers of RPCSEC_GSS are not compared.

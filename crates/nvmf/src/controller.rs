@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
+use faults::Fault;
 use machine::{Nanos, Tag, work};
 use wire::nvme::feature::async_event;
 use wire::nvme::log::event;
@@ -416,6 +417,7 @@ impl Controller {
     /// host sends it is in the clear.
     pub(crate) fn only_makes_key(&self) -> bool {
         let has_key = self.has_concatenated && !self.arrival.is_encrypted;
+        let has_key = has_key && !faults::is(Fault::PlainBesideMadeKey);
         has_key || !self.subsystem.admits(&self.hostnqn, self.arrival)
     }
 

@@ -80,7 +80,8 @@ impl<'d> HostAccess<'d> {
 
     /// Whether it may connect.
     pub fn may_connect(&self) -> bool {
-        self.may_stay() && self.has_key() && self.has_secret()
+        let keeps_key = self.proof().is_none_or(|proof| proof.keeps_key());
+        self.may_stay() && self.has_key() && self.has_secret() && keeps_key
     }
 
     /// Whether the key that it speaks TLS by, or speaks none, fits.
@@ -102,7 +103,9 @@ impl<'d> HostAccess<'d> {
             return self.entry().is_some();
         }
         let requires_tls = self.document.listeners[usize::from(place)].requires_tls;
-        if requires_tls && self.plan.hosts[self.host].tls.is_none() {
+        let comes_by_tls =
+            self.plan.hosts[self.host].tls.is_some() || self.arrival.shown.has_made_key;
+        if requires_tls && !comes_by_tls {
             return false;
         }
         let nqn = self.nqn();

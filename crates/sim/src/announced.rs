@@ -9,6 +9,7 @@ use server::{Change, Config};
 
 use crate::access::{Arrival, HostAccess};
 use crate::checker::{Stamp, Verdict, Violation};
+use crate::credentials::Credentials;
 use crate::plan::Plan;
 use crate::target::{lun, nsid, subnqn, target_name};
 
@@ -44,6 +45,8 @@ struct Way {
     arrival: Arrival,
     /// When it began to connect.
     since: Stamp,
+    /// When it began to connect by what it shows now.
+    shown_at: Stamp,
     /// When it had all its connections.
     live_at: Option<Stamp>,
 }
@@ -113,8 +116,16 @@ impl Announced {
         self.ways[host] = Some(Way {
             arrival,
             since: now,
+            shown_at: now,
             live_at: None,
         });
+    }
+
+    /// It connects again by the key that it has made meanwhile.
+    pub fn comes_back(&mut self, host: usize, shown: Credentials, now: Stamp) {
+        if let Some(way) = &mut self.ways[host] {
+            (way.arrival.shown, way.shown_at) = (shown, now);
+        }
     }
 
     /// It has all its connections.
@@ -172,7 +183,7 @@ impl Announced {
             return Ok(());
         };
         let any = |fits: &dyn Fn(&HostAccess<'_>) -> bool| {
-            let mut documents = self.documents(way.since);
+            let mut documents = self.documents(way.shown_at);
             documents.any(|document| fits(&self.access(document, host, way)))
         };
         let shown = way.arrival.shown;
@@ -425,7 +436,6 @@ fn nqn_of(plan: &Plan, host: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::credentials::Credentials;
     use crate::documents;
     use crate::target::portal;
 

@@ -21,8 +21,13 @@ pub struct Credentials {
     pub psk: u8,
     /// The generation of its secret, where it has one.
     pub secret: u8,
-    /// The host that it says to be in its Connect, if that is another.
+    /// The host that it says to be in its Connect, if that is another: where it makes a key by
+    /// authentication, in that behind TLS.
     pub poses_as: Option<usize>,
+    /// It goes on without TLS, whatever key it has made.
+    pub stays_plain: bool,
+    /// It comes back by the key that it has made.
+    pub has_made_key: bool,
 }
 
 /// What a host has, and what of it it shows.
@@ -30,6 +35,9 @@ pub struct HostCredentials {
     host: usize,
     tls: Option<PskHash>,
     dhchap: Option<DhchapPlan>,
+    concatenates: bool,
+    /// The key that it has made.
+    made: Option<Psk>,
     /// Hosts that have keys or secrets, of the same subsystem.
     others: Vec<usize>,
     random: Random,
@@ -54,6 +62,8 @@ impl HostCredentials {
             host,
             tls: own.tls,
             dhchap: own.dhchap,
+            concatenates: own.concatenates,
+            made: None,
             others: others.map(|(other, _)| other).collect(),
             random: Random::new(plan.seed ^ 0x7368_6f77_6e73_6f00 ^ host as u64),
             comes_odd: plan.odd_arrivals,
@@ -65,6 +75,8 @@ impl HostCredentials {
     /// What it shows from now on: mostly its own name, with the key and the secret of the first
     /// generation.
     pub fn draw(&mut self) -> Credentials {
+        self.made = None;
+        self.shown = Credentials::default();
         if !self.comes_odd {
             return self.shown;
         }
@@ -76,19 +88,42 @@ impl HostCredentials {
                 true => Some(r.pick(&self.others)),
                 false => None,
             },
+            stays_plain: self.concatenates && r.one_in(6),
+            has_made_key: false,
         };
         self.odd += u64::from(self.shown != Credentials::default());
+        Credentials {
+            poses_as: self.poses_as(),
+            ..self.shown
+        }
+    }
+
+    /// Whether it has a key to make before anything else.
+    pub fn makes_key(&self) -> bool {
+        self.concatenates && self.made.is_none()
+    }
+
+    /// It comes back by the key that it has made.
+    pub fn come_back(&mut self, made: Psk) -> Credentials {
+        (self.made, self.shown.has_made_key) = (Some(made), true);
         self.shown
+    }
+
+    /// The host that it says to be this time, if that is another.
+    pub fn poses_as(&self) -> Option<usize> {
+        self.shown.poses_as.filter(|_| !self.makes_key())
     }
 
     /// Its key for TLS, if it speaks TLS.
     pub fn psk(&self) -> Option<Psk> {
-        Some(psk(self.tls?, self.host, self.shown.psk))
+        let own = self.tls.map(|hash| psk(hash, self.host, self.shown.psk));
+        self.made.clone().or(own)
     }
 
     /// Its secret, and that of the controller where that has to authenticate, too.
     pub fn dhchap(&self) -> Option<DhchapKeys> {
-        let own = self.dhchap?;
+        // A key that it has made stands for it.
+        let own = self.dhchap.filter(|_| self.made.is_none())?;
         let secrets = secrets(own.hash, self.host, self.shown.secret);
         Some(DhchapKeys {
             controller: secrets.controller.filter(|_| own.is_mutual),
@@ -223,6 +258,7 @@ pub struct Proof<'d> {
     host: usize,
     shown: Credentials,
     terms: Option<&'d HostTerms>,
+    choice: &'d DhchapChoice,
 }
 
 impl<'d> Proof<'d> {
@@ -238,19 +274,37 @@ impl<'d> Proof<'d> {
             host,
             shown,
             terms: spec.terms.iter().find(|terms| terms.nqn == nqn),
+            choice: &spec.dhchap,
         }
     }
 
     /// Whether it may be connected as it has come, whatever key or secret it has shown.
     pub fn may_stay(&self) -> bool {
-        let needs_tls = self.terms.is_some_and(HostTerms::needs_tls);
-        !needs_tls || self.plan.hosts[self.host].tls.is_some()
+        !self.needs_tls() || self.plan.hosts[self.host].speaks_tls()
+    }
+
+    fn needs_tls(&self) -> bool {
+        self.terms.is_some_and(HostTerms::needs_tls)
+    }
+
+    /// Whether a host that makes a key gets all its queues: the key goes with either secret, a
+    /// host that comes to need TLS loses what it has without, and without the key no I/O queue
+    /// is taken.
+    pub fn keeps_key(&self) -> bool {
+        let own = &self.plan.hosts[self.host];
+        let secrets =
+            (own.dhchap.as_ref()).map(|dhchap| secrets(dhchap.hash, self.host, self.shown.secret));
+        let is_same = self.terms.and_then(|terms| terms.dhchap.as_ref()) == secrets.as_ref();
+        let has_tls = self.shown.has_made_key || !self.needs_tls();
+        !own.concatenates || (is_same && has_tls && !self.shown.stays_plain)
     }
 
     /// Whether the key that it speaks TLS by is one of those that it may have, in its own name.
     pub fn has_key(&self) -> bool {
-        let Some(hash) = self.plan.hosts[self.host].tls else {
-            return true;
+        let own = &self.plan.hosts[self.host];
+        let Some(hash) = own.tls else {
+            // A key that was made is of the host that has made it.
+            return !self.shown.has_made_key || self.shown.poses_as.is_none();
         };
         let key = psk(hash, self.host, self.shown.psk);
         let is_key = |known: &&HostPsk| known.until != Some(OVER) && known.psk == key;
@@ -265,10 +319,15 @@ impl<'d> Proof<'d> {
         let (Some(own), Some(known)) = (own, known) else {
             // A host that wants the controller to authenticate does not do without.
             return match own {
-                Some(own) => !own.is_mutual,
+                Some(own) => !own.is_mutual && !self.plan.hosts[self.host].concatenates,
                 None => known.is_none(),
             };
         };
+        let mut hashes = self.choice.hashes.iter();
+        let makes_key = self.plan.hosts[self.host].concatenates;
+        if makes_key && !hashes.any(|hash| hash.is_of_tls()) {
+            return false;
+        }
         let mine = secrets(own.hash, self.host, self.shown.secret);
         mine.host == known.host && (!own.is_mutual || mine.controller == known.controller)
     }

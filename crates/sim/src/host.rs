@@ -9,6 +9,7 @@ use host::{
 use machine::Tag;
 use mem::Pool;
 use reactor::{Completion, Driver, Nanos, Token};
+use wire::nvme::authentication::Concatenation;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::feature::{HOST_BEHAVIOR_BYTES, HostBehavior, fid};
 use wire::nvme::identify::{self, IDENTIFY_BYTES, cns};
@@ -226,11 +227,14 @@ impl SimHost {
             match event {
                 QueueEvent::Live(result) => {
                     work.let_in(self.number)?;
-                    if self.credentials.shown.poses_as.is_some() {
+                    if self.credentials.poses_as().is_some() {
                         // It has no business under another name.
                         return self.begin_end(work);
                     }
-                    self.came_up(at, result);
+                    match self.credentials.makes_key() {
+                        true => self.made_key(at, result)?,
+                        false => self.came_up(at, result),
+                    }
                 }
                 QueueEvent::Completed(tag, cqe) => self.completed(at, tag, &cqe, work)?,
                 QueueEvent::Down(error) => self.went_down(&error, work)?,
@@ -290,11 +294,51 @@ impl SimHost {
         Ok(())
     }
 
+    /// A queue without TLS has authenticated: it is there for the key that this has made, but
+    /// where its host is odd.
+    fn made_key(&mut self, at: usize, result: u64) -> Verdict {
+        let number = self.number;
+        if self.lanes[at].qid != 0 {
+            return Err(Violation(format!(
+                "host {number} has an I/O queue without the key for TLS that it has made"
+            )));
+        }
+        if self.credentials.shown.stays_plain {
+            self.came_up(at, result);
+        } else {
+            self.lanes[at].queue.close(&mut self.driver);
+        }
+        Ok(())
+    }
+
+    /// Whether it has made a key for TLS, and nothing is left of the queue without.
+    fn may_come_back(&self) -> bool {
+        let has_made = |lane: &HostLane| lane.queue.generated_psk().is_some();
+        let mut lanes = self.lanes.iter();
+        self.credentials.makes_key() && lanes.all(|lane| lane.queue.is_closed() && has_made(lane))
+    }
+
+    /// Connects by the key that it has made.
+    fn come_back(&mut self, world: &SharedWorld, work: &mut HostWork) {
+        let made = self.lanes[0].queue.generated_psk().cloned();
+        let shown = self
+            .credentials
+            .come_back(made.expect("its queue was live"));
+        work.comes_back(self.number, shown);
+        self.lanes.clear();
+        self.stage = HostStage::Starting;
+        let mut world = world.borrow_mut();
+        world.net.driver(self.driver.id()).secures = Some(Secures::AtOnce);
+        drop(world);
+        self.open(0);
+    }
+
     /// Connect of a queue succeeded.
     fn came_up(&mut self, at: usize, result: u64) {
         let lane = &mut self.lanes[at];
         // What the Admin Queue brings is no data of blocks: it must be right.
-        if self.harm != Harm::Data || lane.qid != 0 {
+        let is_guarded = self.harm != Harm::Data || lane.qid != 0;
+        if is_guarded && !self.credentials.makes_key() {
             self.driver.allow_bit_flips(lane.connection);
         }
         if lane.qid == 0 {
@@ -540,7 +584,10 @@ impl SimHost {
         self.next_base += TOKENS;
         let queue = Queue::open(&mut self.driver, address(self.listener), params, base);
         let mut queue = queue.expect("a simulated socket can be made");
-        if let Some(other) = self.credentials.shown.poses_as {
+        if qid == 0 && self.credentials.makes_key() {
+            queue.concatenate(Concatenation::NewTlsPsk);
+        }
+        if let Some(other) = self.credentials.poses_as() {
             queue.connect_as(connect_data(&host_nqn(other)));
         }
         self.lanes.push(HostLane {
@@ -572,10 +619,14 @@ impl SimHost {
                     shown: self.credentials.draw(),
                 };
                 work.connects(self.number, arrival);
+                if self.plan.concatenates {
+                    world.borrow_mut().net.driver(self.driver.id()).secures = None;
+                }
                 self.open(0);
                 self.wake(world, now + CONNECT_TIMEOUT);
             }
             HostStage::Starting if now >= self.since + CONNECT_TIMEOUT => self.begin_end(work)?,
+            HostStage::Starting if self.may_come_back() => self.come_back(world, work),
             HostStage::Starting => {
                 let all = usize::from(self.plan.queues) + 1;
                 if self.lanes.len() == all && self.lanes.iter().all(|lane| lane.queue.is_live()) {

@@ -95,7 +95,7 @@ fn run() -> io::Result<ExitCode> {
     writeln!(
         io::stdout(),
         "{seeds} seeds from {}: {} operations, {} answers checked, {} commands failed, hosts came \
-         up {} times, {} of them iSCSI sessions, {} by TLS, {} authenticated, {} with another key, \
+         up {} times, {} of them iSCSI sessions, {} by TLS, {} of these by a key that they had made, {} authenticated, {} with another key, \
          secret or name, {} bits flipped, {} of them under TLS, {} task management functions, {} \
          faults, {} documents applied, {} taken back, {} refused, {} snapshots, {} s",
         options.from,
@@ -105,6 +105,7 @@ fn run() -> io::Result<ExitCode> {
         total.lives,
         total.sessions,
         total.secured,
+        total.concatenated,
         total.authenticated,
         total.odd_arrivals,
         total.flips.iter().sum::<u64>(),

@@ -15,6 +15,8 @@ pub struct RunOutcome {
     pub sessions: u64,
     /// Those of them that spoke TLS.
     pub secured: u64,
+    /// Those of them that did so by a key that they had made.
+    pub concatenated: u64,
     /// Those of them that connected by RDMA.
     pub by_rdma: u64,
     /// Those of them that authenticated by DH-HMAC-CHAP.
@@ -60,6 +62,7 @@ impl RunOutcome {
         self.lives += other.lives;
         self.sessions += other.sessions;
         self.secured += other.secured;
+        self.concatenated += other.concatenated;
         self.by_rdma += other.by_rdma;
         self.authenticated += other.authenticated;
         self.odd_arrivals += other.odd_arrivals;

@@ -1,5 +1,7 @@
 //! What a seed stands for.
 
+mod transports;
+
 use auth::dhchap::{DhchapGroup, DhchapHash};
 use auth::psk::PskHash;
 use host::CrcPolicy;
@@ -85,6 +87,8 @@ pub struct HostPlan {
     pub tls: Option<PskHash>,
     /// It authenticates by DH-HMAC-CHAP.
     pub dhchap: Option<DhchapPlan>,
+    /// It makes a key for TLS by that, and comes back by it.
+    pub concatenates: bool,
     /// It connects by RDMA, and header digests stand for CRCs.
     pub rdma: bool,
 }
@@ -100,6 +104,11 @@ impl HostPlan {
             };
             (iscsi.header_digest, iscsi.data_digest) = (digest(header), digest(data));
         }
+    }
+
+    /// Whether what it reads and writes goes by TLS.
+    pub fn speaks_tls(&self) -> bool {
+        self.tls.is_some() || self.concatenates
     }
 
     /// Whether digests guard its headers, and its data, for certain.
@@ -435,13 +444,8 @@ const STRIPES: u64 = 0x7374_7269_7065_7321;
 const COPIES: u64 = 0x636f_7079_636f_7079;
 const PANIC: u64 = 0x7061_6e69_6370_616e;
 const APPLIES: u64 = 0x6170_706c_6965_7321;
-const TLS: u64 = 0x746c_735f_746c_735f;
-const DHCHAP: u64 = 0x6468_6368_6170_6468;
 const SNAPSHOTS: u64 = 0x736e_6170_7368_6f74;
 const USERS_PROVE: u64 = 0x7573_6572_7573_6572;
-const RDMA: u64 = 0x7264_6d61_7264_6d61;
-const RPC_TLS: u64 = 0x7270_632d_746c_7321;
-const RPC_RDMA: u64 = 0x7270_632d_7264_6d61;
 const LIMITS: u64 = 0x6c69_6d69_7473_2121;
 const FULL: u64 = 0x6675_6c6c_6675_6c6c;
 
@@ -514,7 +518,6 @@ impl Plan {
             plan.apply_documents(r.percent(50), r);
         }
         plan.choose_transports(seed);
-        plan.authenticate(&mut Random::new(seed ^ DHCHAP));
         plan.prove_users(&mut Random::new(seed ^ USERS_PROVE));
         plan.limit(&mut Random::new(seed ^ LIMITS))
     }
@@ -559,63 +562,6 @@ impl Plan {
         }
     }
 
-    /// What NVMe hosts and NFS clients connect by.
-    fn choose_transports(&mut self, seed: u64) {
-        self.speak_tls(&mut Random::new(seed ^ TLS));
-        self.connect_by_rdma(&mut Random::new(seed ^ RDMA));
-        self.secure_clients(&mut Random::new(seed ^ RPC_TLS));
-        self.connect_clients_by_rdma(&mut Random::new(seed ^ RPC_RDMA));
-    }
-
-    /// In some seeds NVMe hosts speak TLS, beside others that do not.
-    fn speak_tls(&mut self, r: &mut Random) {
-        if !r.one_in(4) {
-            return;
-        }
-        let nvme = self.hosts.iter_mut().filter(|host| host.iscsi.is_none());
-        for host in nvme {
-            host.tls = r.pick(&[None, Some(PskHash::Sha256), Some(PskHash::Sha384)]);
-        }
-        // Those that do not speak TLS have another way.
-        if self.listeners > 1 && r.one_in(2) {
-            self.tls_listener = Some(1);
-        }
-    }
-
-    /// In some seeds NVMe hosts without TLS connect by RDMA, beside others that do not.
-    fn connect_by_rdma(&mut self, r: &mut Random) {
-        if r.one_in(3) {
-            let all = self.hosts.iter_mut();
-            for host in all.filter(|host| host.iscsi.is_none() && host.tls.is_none()) {
-                host.rdma = r.percent(60);
-            }
-        }
-    }
-
-    /// In some seeds NFS clients speak TLS, beside others that do not.
-    fn secure_clients(&mut self, r: &mut Random) {
-        let Some(nfs) = self.nfs.as_mut().filter(|_| r.one_in(3)) else {
-            return;
-        };
-        for client in &mut nfs.clients {
-            client.tls = r.percent(60);
-        }
-    }
-
-    /// In some seeds NFS clients without TLS connect by RDMA, beside others that do not.
-    fn connect_clients_by_rdma(&mut self, r: &mut Random) {
-        let Some(nfs) = self.nfs.as_mut().filter(|_| r.one_in(2)) else {
-            return;
-        };
-        for client in nfs.clients.iter_mut().filter(|client| !client.tls) {
-            client.rdma = r.percent(60).then(|| NfsRdmaPlan {
-                crc: r.one_in(2),
-                small_fpdus: r.one_in(2),
-                ird_max: r.pick(&[1, 2, 128]),
-            });
-        }
-    }
-
     /// In some seeds users prove who they are, on files in memory. Where bits are flipped, all
     /// that they ask for is protected, and contexts stay.
     pub fn prove_users(&mut self, r: &mut Random) {
@@ -638,23 +584,6 @@ impl Plan {
         });
     }
 
-    /// In some seeds NVMe hosts authenticate, by TLS or without, beside others that do not.
-    fn authenticate(&mut self, r: &mut Random) {
-        if !r.one_in(4) {
-            return;
-        }
-        let groups = [(7, DhchapGroup::Null), (1, DhchapGroup::Ffdhe2048)];
-        self.dhchap_group = r.weighted(&groups);
-        let nvme = self.hosts.iter_mut().filter(|host| host.iscsi.is_none());
-        for host in nvme {
-            let dhchap = DhchapPlan {
-                hash: r.pick(&DhchapHash::ALL),
-                is_mutual: r.percent(50),
-            };
-            host.dhchap = (!r.one_in(3)).then_some(dhchap);
-        }
-    }
-
     /// Whether a host speaks TLS or authenticates.
     pub fn has_credentials(&self) -> bool {
         let mut hosts = self.hosts.iter();
@@ -664,7 +593,7 @@ impl Plan {
     /// What bits that are flipped may do to a host.
     pub fn harm(&self, host: usize) -> Harm {
         match self.hosts[host].digests() {
-            _ if self.net.flips == 0 || self.hosts[host].tls.is_some() => Harm::Nothing,
+            _ if self.net.flips == 0 || self.hosts[host].speaks_tls() => Harm::Nothing,
             (true, true) => Harm::Nothing,
             (true, false) => Harm::Data,
             (false, _) => Harm::Anything,
@@ -880,6 +809,7 @@ fn host(r: &mut Random, subsystems: usize) -> HostPlan {
         volume: None,
         tls: None,
         dhchap: None,
+        concatenates: false,
         rdma: false,
     }
 }

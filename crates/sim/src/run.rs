@@ -220,7 +220,8 @@ impl SeedRun {
             failed: self.work.answers[0],
             lives: self.hosts.iter().map(Actor::lives).sum(),
             sessions: self.hosts.iter().map(Actor::sessions).sum(),
-            secured: self.lives_of(|host| host.tls.is_some()),
+            secured: self.lives_of(HostPlan::speaks_tls),
+            concatenated: self.lives_of(|host| host.concatenates),
             by_rdma: self.lives_of(|host| host.rdma),
             authenticated: self.lives_of(|host| host.dhchap.is_some()),
             odd_arrivals: self.hosts.iter().map(Actor::odd_arrivals).sum(),
@@ -249,7 +250,7 @@ impl SeedRun {
 
     fn secured_flips(&self) -> u64 {
         let hosts = self.plan.hosts.iter().enumerate();
-        let secured = hosts.filter(|(_, host)| host.tls.is_some());
+        let secured = hosts.filter(|(_, host)| host.speaks_tls());
         secured.map(|(number, _)| self.flips_of(number)).sum()
     }
 

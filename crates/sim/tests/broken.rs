@@ -2,7 +2,7 @@
 //! seeds must find it. Needs the feature `broken`; `cargo xtask ci` asks for it.
 #![cfg(feature = "broken")]
 
-use auth::dhchap::DhchapHash;
+use auth::dhchap::{DhchapGroup, DhchapHash};
 use auth::psk::PskHash;
 use faults::{Fault, set};
 use random::Random;
@@ -195,6 +195,17 @@ fn authenticates(plan: &mut Plan, is_mutual: bool) -> bool {
         });
     }
     !plan.hosts.is_empty()
+}
+
+/// Hosts make keys for TLS by authentication.
+fn makes_keys(plan: &mut Plan) -> bool {
+    plan.dhchap_group = DhchapGroup::Ffdhe2048;
+    let are_there = authenticates(plan, false);
+    for host in &mut plan.hosts {
+        (host.subsystem, host.tls, host.rdma) = (0, None, false);
+        host.concatenates = true;
+    }
+    are_there
 }
 
 /// NFS clients speak TLS, beside one that does not, where there are two.
@@ -412,6 +423,24 @@ fn hosts_that_are_not_asked_to_authenticate_are_found() {
         |plan| authenticates(plan, false),
         Fault::NoAuthentication,
         &["no document has its secret"],
+    );
+}
+
+#[test]
+fn io_queues_without_the_key_that_was_made_are_found() {
+    is_found_where(
+        makes_keys,
+        Fault::PlainBesideMadeKey,
+        &["without the key for TLS that it has made"],
+    );
+}
+
+#[test]
+fn hosts_that_connect_under_the_name_of_another_by_a_key_that_they_have_made_are_found() {
+    is_found_where(
+        |plan| makes_keys(plan) && plan.hosts.len() > 1,
+        Fault::OtherIdentity,
+        &["no document has its key"],
     );
 }
 

@@ -8,6 +8,7 @@ use super::{CheckedIo, HostWork};
 use crate::access::Arrival;
 use crate::announced::Told;
 use crate::checker::{Stamp, Value, Verdict, Violation, ZEROS};
+use crate::credentials::Credentials;
 use crate::reserve::Notice;
 
 impl HostWork {
@@ -205,6 +206,12 @@ impl HostWork {
     pub fn connects(&mut self, host: usize, arrival: Arrival) {
         let now = self.checker.stamp();
         self.announced.connects(host, arrival, now);
+    }
+
+    /// It connects again by the key that it has made.
+    pub fn comes_back(&mut self, host: usize, shown: Credentials) {
+        let now = self.checker.stamp();
+        self.announced.comes_back(host, shown, now);
     }
 
     /// It has all its connections.
