@@ -38,7 +38,9 @@ pub use cpu::{affinity, available_cpus, parse_cpus, pin_to_cpu, unpin};
 pub use descriptors::{BoundListener, ConnectedSocket, DiskFile, InheritedSockets};
 pub use epoll::EpollDriver;
 pub use mailbox::{Mailbox, Receiver, mailbox};
-pub use object::{clone_range, object_name, unshared_bytes};
+pub use object::{
+    ExtentPlace, FileExtent, clone_range, extents, is_realtime, object_name, unshared_bytes,
+};
 pub use priority::lower_thread_priority;
 pub use random::{fill_random, must_fill_random};
 pub use run::{Handler, LoopTimes, RunConfig, RunStats, loop_times, run};

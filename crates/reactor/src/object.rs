@@ -1,5 +1,5 @@
 //! What no safe crate asks the kernel about files: what a file system itself calls an
-//! object, that two files share a range, and how much of a file no other shares.
+//! object, that two files share a range, and where the content of a file lies.
 
 use std::ffi::CStr;
 use std::io;
@@ -102,15 +102,23 @@ fn ask<R: FileRequest>(file: BorrowedFd<'_>, request: &mut R) -> io::Result<()> 
 
 /// Extents that the kernel is asked for at a time.
 const EXTENTS: usize = 128;
+/// `FIEMAP_FLAG_SYNC`: what is not written yet is written first.
+const MAP_SYNC: u32 = 0x1;
 /// `FIEMAP_EXTENT_LAST`
 const EXTENT_LAST: u32 = 0x1;
+/// `FIEMAP_EXTENT_UNWRITTEN`
+const EXTENT_UNWRITTEN: u32 = 0x800;
+/// `FIEMAP_EXTENT_MERGED`
+const EXTENT_MERGED: u32 = 0x1000;
 /// `FIEMAP_EXTENT_SHARED`
 const EXTENT_SHARED: u32 = 0x2000;
+/// What may be said of an extent whose bytes lie as they are where it says.
+const EXTENT_PLAIN: u32 = EXTENT_LAST | EXTENT_MERGED | EXTENT_SHARED;
 
 /// `struct fiemap_extent`
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct FileExtent {
+struct RawExtent {
     logical: u64,
     physical: u64,
     length: u64,
@@ -128,43 +136,118 @@ struct ExtentMap {
     mapped_extents: u32,
     extent_count: u32,
     reserved: u32,
-    extents: [FileExtent; EXTENTS],
+    extents: [RawExtent; EXTENTS],
 }
 
 const _: () = assert!(size_of::<ExtentMap>() == 32 + EXTENTS * 56);
 
-/// Bytes of a file that lie in extents which it shares with no other: what its removal
-/// gives back, at least. Asks `FS_IOC_FIEMAP`.
+/// A run of bytes of a file that has space of its file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileExtent {
+    /// Its first byte in the file.
+    pub offset: u64,
+    /// How many there are.
+    pub len: u64,
+    /// Where they lie.
+    pub place: ExtentPlace,
+    /// Whether it may have them together with other files.
+    pub is_shared: bool,
+}
+
+/// Where the bytes of an extent lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentPlace {
+    /// At this byte of what the file system lies on, one after another.
+    At(u64),
+    /// Nothing was written there: they are zeros.
+    Unwritten,
+    /// Elsewhere, or not as they are: compressed, encrypted, among other data.
+    Unknown,
+}
+
+/// Extents of a file in their order, from the one on that has byte `start` or comes next,
+/// and whether these are all; else there are more behind the last. Asks `FS_IOC_FIEMAP`.
 ///
 /// # Errors
 /// EOPNOTSUPP or ENOTTY where the file system does not tell.
-pub fn unshared_bytes(file: BorrowedFd<'_>) -> io::Result<u64> {
+pub fn extents(file: BorrowedFd<'_>, start: u64) -> io::Result<(Vec<FileExtent>, bool)> {
     let mut map = ExtentMap {
-        start: 0,
-        length: 0,
-        flags: 0,
+        start,
+        length: u64::MAX - start,
+        flags: MAP_SYNC,
         mapped_extents: 0,
         extent_count: EXTENTS as u32,
         reserved: 0,
-        extents: [FileExtent::default(); EXTENTS],
+        extents: [RawExtent::default(); EXTENTS],
     };
-    let mut unshared = 0;
+    ask(file, &mut map)?;
+    let found = &map.extents[..(map.mapped_extents as usize).min(EXTENTS)];
+    let are_all = found
+        .last()
+        .is_none_or(|last| last.flags & EXTENT_LAST != 0);
+    let extents = found.iter().map(|extent| FileExtent {
+        offset: extent.logical,
+        len: extent.length,
+        place: match extent.flags & !EXTENT_PLAIN {
+            0 => ExtentPlace::At(extent.physical),
+            EXTENT_UNWRITTEN => ExtentPlace::Unwritten,
+            _ => ExtentPlace::Unknown,
+        },
+        is_shared: extent.flags & EXTENT_SHARED != 0,
+    });
+    Ok((extents.collect(), are_all))
+}
+
+/// `FS_XFLAG_REALTIME`
+const XFLAG_REALTIME: u32 = 0x1;
+
+/// `struct fsxattr`
+#[repr(C)]
+#[derive(Default)]
+struct FileAttributes {
+    xflags: u32,
+    extent_size: u32,
+    extents: u32,
+    project: u32,
+    cow_extent_size: u32,
+    pad: [u8; 8],
+}
+
+const _: () = assert!(size_of::<FileAttributes>() == 28);
+
+impl FileRequest for FileAttributes {
+    /// `FS_IOC_FSGETXATTR`: number 31 of group `X`, which writes 28 bytes.
+    const NUMBER: libc::Ioctl = 0x801c_581f_u32 as libc::Ioctl;
+}
+
+/// Whether a file lies on the realtime device of its file system (XFS), which has addresses
+/// of its own.
+///
+/// # Errors
+/// ENOTTY where the file system does not tell.
+pub fn is_realtime(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut attributes = FileAttributes::default();
+    ask(file, &mut attributes)?;
+    Ok(attributes.xflags & XFLAG_REALTIME != 0)
+}
+
+/// Bytes of a file that lie in extents which it shares with no other: what its removal
+/// gives back, at least.
+///
+/// # Errors
+/// Those of [`extents`].
+pub fn unshared_bytes(file: BorrowedFd<'_>) -> io::Result<u64> {
+    let (mut unshared, mut start) = (0, 0);
     loop {
-        map.length = u64::MAX - map.start;
-        ask(file, &mut map)?;
-        let extents = &map.extents[..(map.mapped_extents as usize).min(EXTENTS)];
-        let own = extents
-            .iter()
-            .filter(|extent| extent.flags & EXTENT_SHARED == 0);
-        unshared += own.map(|extent| extent.length).sum::<u64>();
-        let Some(last) = extents.last() else { break };
-        let next = last.logical.saturating_add(last.length);
-        if last.flags & EXTENT_LAST != 0 || next <= map.start {
-            break;
+        let (found, are_all) = extents(file, start)?;
+        let own = found.iter().filter(|extent| !extent.is_shared);
+        unshared += own.map(|extent| extent.len).sum::<u64>();
+        let next = found.last().map_or(0, |last| last.offset + last.len);
+        if are_all || next <= start {
+            return Ok(unshared);
         }
-        map.start = next;
+        start = next;
     }
-    Ok(unshared)
 }
 
 #[cfg(test)]

@@ -545,7 +545,7 @@ pub(crate) mod fault {
 }
 
 /// Version 4, from the kernel.
-fn random() -> io::Result<Uuid> {
+pub(crate) fn random() -> io::Result<Uuid> {
     let text = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     Uuid::try_parse(text.trim()).map_err(io::Error::other)
 }

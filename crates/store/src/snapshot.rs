@@ -9,10 +9,14 @@
 //! begins, and brought to its end when the volume is opened next if a crash has come in
 //! between.
 
+mod changes;
 mod error;
 mod exposed;
 mod folder;
+mod receive;
 mod record;
+mod send;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,11 +34,15 @@ use crate::lost::Lost;
 use crate::unreadable::RANGES_MAX;
 use crate::{Base, Range, Spec, Volume, spec};
 
+pub use changes::ChangedRange;
 pub use error::SnapshotError;
 pub(crate) use exposed::{Exposed, expose};
 pub(crate) use folder::SnapshotFolder;
 pub use folder::{SnapshotData, SnapshotMedium};
+pub use receive::{SnapshotPart, receive, received_parts};
 use record::SnapshotRecord;
+pub use send::SnapshotSource;
+pub use stream::{StreamError, StreamHeader, StreamReader, StreamRecord, StreamWriter};
 
 /// Snapshots of a volume at most.
 pub const SNAPSHOTS_MAX: usize = 1024;
@@ -155,14 +163,19 @@ pub fn names(volume: &dyn Volume) -> Result<Vec<String>, SnapshotError> {
     }
 }
 
-/// Removes a snapshot. Blocks.
+/// Removes a snapshot, or what was received of one. Blocks.
 ///
 /// # Errors
 /// It is not there, or cannot be removed: then it is still there.
 pub fn remove(volume: &dyn Volume, name: &str) -> Result<(), SnapshotError> {
     let part = SnapshotVolume::try_of(volume)?;
     let _changing = part.change();
-    part.expect(name)?;
+    if let Err(unknown) = part.expect(name) {
+        return match check_name(name).is_ok() && receive::discard(&part, name)? {
+            true => Ok(()),
+            false => Err(unknown),
+        };
+    }
     part.expect_no_rollback_to(name)?;
     let removed = part.medium().remove(name);
     removed.map_err(|error| part.cannot_change("remove", name, error))
@@ -353,6 +366,13 @@ impl<'v> SnapshotVolume<'v> {
             Some(Errno::BUSY) => SnapshotError::Served(self.name(), name.to_owned()),
             _ => self.system(format!("{action} the snapshot \"{name}\""))(error),
         }
+    }
+
+    /// Where those lie that are sent and received.
+    fn folder(&self) -> Result<&'v Path, SnapshotError> {
+        let unsupported = || io::ErrorKind::Unsupported.into();
+        let folder = self.medium().folder().ok_or_else(unsupported);
+        folder.map_err(self.system("find the snapshots"))
     }
 
     fn names(&self) -> Result<Vec<String>, SnapshotError> {
@@ -562,9 +582,9 @@ impl HalfMade<'_> {
 
     /// Makes it durable, and then seen.
     fn keep(&mut self, taken_unix_ms: u64) -> Result<(), SnapshotError> {
-        let record = self.record.as_mut().expect("it is taken");
-        record.taken_unix_ms = taken_unix_ms;
-        let kept = self.part.medium().keep(self.name, &record.text());
+        let record = self.record.take().expect("it is taken");
+        let record = record.made(taken_unix_ms);
+        let kept = record.and_then(|record| self.part.medium().keep(self.name, &record.text()));
         kept.map_err(|error| SnapshotError::cannot_make(self.part.name(), self.name, error))
     }
 

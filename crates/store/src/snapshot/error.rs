@@ -3,7 +3,9 @@
 use std::io;
 
 use rustix::io::Errno;
+use uuid::Uuid;
 
+use super::stream::StreamError;
 use crate::problem::remedy;
 
 /// Why something was not done with snapshots, and what to do about it. Volumes come before
@@ -109,6 +111,48 @@ pub enum SnapshotError {
         remedy = remedy(.2)
     )]
     HalfRolledBack(String, String, io::Error),
+    /// What came is no stream of a snapshot, or of another version.
+    #[error("nothing is received for volume \"{0}\": the stream {1}")]
+    Stream(String, StreamError),
+    /// A stream has ended before its end, up to which byte all was received.
+    #[error(
+        "snapshot \"{1}\" of volume \"{0}\" is not whole: the stream {3}; what came of it up to byte \
+         {2} is kept: `weft snapshot send` of the same with `--from {2}` brings the rest"
+    )]
+    Cut(String, String, u64, StreamError),
+    /// A stream begins behind what was received.
+    #[error(
+        "the stream of snapshot \"{1}\" begins with byte {2}, and volume \"{0}\" has what comes \
+         before byte {3}: send it with `--from {3}`"
+    )]
+    From(String, String, u64, u64),
+    /// A part of another snapshot is there.
+    #[error(
+        "what volume \"{0}\" has received of a snapshot \"{1}\" is of another one, or since another \
+         one: remove that first (`weft snapshot rm {1} {0}`)"
+    )]
+    OtherPart(String, String),
+    /// There are as many as there may be that are not whole.
+    #[error(
+        "volume \"{0}\" has many snapshots of which a part was received: bring them to their ends, or \
+         remove them (`weft snapshot list`)"
+    )]
+    TooManyParts(String),
+    /// Another stream brings it.
+    #[error("snapshot \"{1}\" of volume \"{0}\" is being received: let that end first")]
+    Receiving(String, String),
+    /// The snapshot is not there that a stream holds the changes since.
+    #[error(
+        "volume \"{0}\" has no whole snapshot with UUID {1}, since which the stream has the changes: \
+         receive that first, or send all (without `--since`)"
+    )]
+    NoBase(String, Uuid),
+    /// A stream is of a volume with other blocks.
+    #[error(
+        "volume \"{0}\" has blocks of {1} bytes, and the volume of snapshot \"{2}\" has blocks of {3}: \
+         receive it for a volume with `block_bytes = {3}`"
+    )]
+    OtherBlocks(String, u32, String, u32),
     /// The operating system refused.
     #[error("cannot {action} of volume \"{volume}\": {source}{}", remedy(source))]
     System {

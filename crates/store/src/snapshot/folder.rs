@@ -7,13 +7,13 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use reactor::DiskFile;
-use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, ftruncate, linkat, renameat_with};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, fstatfs, ftruncate, linkat, renameat_with};
 use rustix::io::Errno;
 use tracing::warn;
 
@@ -77,6 +77,22 @@ pub trait SnapshotMedium: Send + Sync {
     /// A file beside that of the volume with that name, if it has a path.
     fn beside(&self, _name: &str) -> Option<PathBuf> {
         None
+    }
+
+    /// The folder in which each of them has one with its data, if they lie in files.
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Whether the file shares blocks with another, an empty one, of which nothing is kept.
+    fn expect_shares(&self, _data: BorrowedFd<'_>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Has what lies in a folder beside them be one, like [`keep`](SnapshotMedium::keep). Where
+    /// that fails it lies where it was.
+    fn keep_part(&self, _name: &str, _part: &Path, _record: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Makes a file at `path`, where nothing is, that holds what one holds, with these ranges
@@ -207,7 +223,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Whether there was never a snapshot: nothing lies there, or something else of that name.
-fn is_no_folder(error: &io::Error) -> bool {
+pub(super) fn is_no_folder(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     kinds.contains(&error.kind())
 }
@@ -223,7 +239,18 @@ fn already_there(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, why)
 }
 
-fn make_folder(path: &Path) -> io::Result<()> {
+/// Makes the folder for those of a volume, if it is not there.
+pub(super) fn make_root(path: &Path) -> io::Result<()> {
+    match make_folder(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => {
+            made?;
+            File::open(folder(path))?.sync_all()
+        }
+    }
+}
+
+pub(super) fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
@@ -263,13 +290,7 @@ impl SnapshotMedium for SnapshotFolder {
     }
 
     fn prepare(&self, name: &str) -> io::Result<()> {
-        match make_folder(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => {
-                made?;
-                File::open(folder(&self.path))?.sync_all()?;
-            }
-        }
+        make_root(&self.path)?;
         let half = self.half(name);
         match fs::remove_dir_all(&half) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -291,13 +312,7 @@ impl SnapshotMedium for SnapshotFolder {
     }
 
     fn keep(&self, name: &str, record: &str) -> io::Result<()> {
-        let half = self.half(name);
-        let data = File::open(half.join(DATA))?;
-        data.set_permissions(Permissions::from_mode(0o400))?;
-        data.sync_all()?;
-        write_file(&half.join(RECORD), record)?;
-        File::open(&half)?.sync_all()?;
-        self.move_durably(&half, &self.place(name))
+        self.keep_part(name, &self.half(name), record)
     }
 
     fn discard(&self, name: &str) {
@@ -334,6 +349,28 @@ impl SnapshotMedium for SnapshotFolder {
             None => name.to_owned(),
         };
         Some(file.with_file_name(name))
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn expect_shares(&self, data: BorrowedFd<'_>) -> io::Result<()> {
+        let block = fstatfs(data)?.f_bsize as u64;
+        let size = self.opened_anew()?.metadata()?.len();
+        // Of a smaller file all is one block.
+        let len = if size < block { 0 } else { block };
+        reactor::clone_range((self.file.as_fd(), 0), (data, 0), len)?;
+        ftruncate(data, 0).map_err(io::Error::from)
+    }
+
+    fn keep_part(&self, name: &str, part: &Path, record: &str) -> io::Result<()> {
+        let data = File::open(part.join(DATA))?;
+        data.set_permissions(Permissions::from_mode(0o400))?;
+        data.sync_all()?;
+        write_file(&part.join(RECORD), record)?;
+        File::open(part)?.sync_all()?;
+        self.move_durably(part, &self.place(name))
     }
 
     fn clone_to(&self, name: &str, path: &Path, unreadable: &[Range]) -> io::Result<()> {

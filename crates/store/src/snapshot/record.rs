@@ -1,8 +1,12 @@
 //! What is written down of a snapshot beside its data: text with a checksum.
 
-use serde::{Deserialize, Serialize};
+use std::io;
 
-use crate::{Base, Range, checked_text};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::stream::StreamHeader;
+use crate::{Base, Range, checked_text, identity};
 
 /// First words of a record, with the version of the format.
 const MAGIC: &str = "weft-snapshot 1";
@@ -12,6 +16,9 @@ const MAGIC: &str = "weft-snapshot 1";
 pub(super) struct SnapshotRecord {
     /// UUID of the volume that it is of.
     pub(super) volume: String,
+    /// Its own, which it keeps where it is received; `None`: it follows from the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
     pub(super) taken_unix_ms: u64,
     pub(super) size_bytes: u64,
     pub(super) block_bytes: u32,
@@ -25,11 +32,42 @@ impl SnapshotRecord {
         let unreadable = unreadable.iter().map(|range| (range.offset, range.len));
         SnapshotRecord {
             volume: base.info.uuid.to_string(),
+            uuid: None,
             taken_unix_ms: 0,
             size_bytes: base.size_bytes(),
             block_bytes: base.info.block_bytes,
             unreadable: unreadable.collect(),
         }
+    }
+
+    /// One that has come to this volume.
+    pub(super) fn received(
+        base: &Base,
+        header: &StreamHeader,
+        unreadable: &[Range],
+    ) -> SnapshotRecord {
+        SnapshotRecord {
+            uuid: Some(header.snapshot.to_string()),
+            taken_unix_ms: header.taken_unix_ms,
+            size_bytes: header.size_bytes,
+            ..SnapshotRecord::of(base, unreadable)
+        }
+    }
+
+    /// Made now.
+    pub(super) fn made(self, taken_unix_ms: u64) -> io::Result<SnapshotRecord> {
+        Ok(SnapshotRecord {
+            uuid: Some(identity::random()?.to_string()),
+            taken_unix_ms,
+            ..self
+        })
+    }
+
+    /// What no other snapshot has, of this volume or another.
+    pub(super) fn uuid(&self, volume: Uuid) -> Uuid {
+        let own = self.uuid.as_deref().map(Uuid::try_parse);
+        let derived = || identity::of_copy(volume, &format!("snapshot\n{}", self.taken_unix_ms));
+        own.and_then(Result::ok).unwrap_or_else(derived)
     }
 
     pub(super) fn unreadable(&self) -> Vec<Range> {
@@ -56,6 +94,7 @@ mod tests {
     fn record_with_a_bit_flipped_anywhere_is_damaged() {
         let record = SnapshotRecord {
             volume: "d0e3a1b2-0000-4000-8000-000000000001".to_owned(),
+            uuid: Some("d0e3a1b2-0000-4000-8000-000000000002".to_owned()),
             taken_unix_ms: 1_800_000_000_000,
             size_bytes: 1 << 30,
             block_bytes: 4096,
