@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::http1::handshake;
 use hyper::{Method, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
@@ -181,7 +181,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 /// None answers there as weft does.
 pub fn ask(at: &AdminAddress, request: &Request) -> io::Result<Answer> {
     let (status, body) = exchange(at, request, None)?;
-    let body = serde_json::from_slice(&body).map_err(|_| {
+    parsed(status, &body)
+}
+
+fn parsed(status: StatusCode, body: &[u8]) -> io::Result<Answer> {
+    let body = serde_json::from_slice(body).map_err(|_| {
         let why = format!("the answer ({status}) is not weft's");
         io::Error::new(io::ErrorKind::InvalidData, why)
     })?;
@@ -189,6 +193,12 @@ pub fn ask(at: &AdminAddress, request: &Request) -> io::Result<Answer> {
         is_done: status.is_success(),
         body,
     })
+}
+
+/// An answer when all of it has come.
+pub(crate) async fn answer_of(answer: Response<Incoming>) -> io::Result<Answer> {
+    let (status, body) = whole(answer).await?;
+    parsed(status, &body)
 }
 
 /// Asks at the socket of `path` for what may be no JSON; whether it was done, and the answer.
@@ -225,6 +235,21 @@ pub(crate) async fn sent(
     asked: &Request,
     accepts: &str,
 ) -> io::Result<Response<Incoming>> {
+    let body = Full::new(Bytes::from(asked.body.clone()));
+    sent_with(at, asked, accepts, body).await
+}
+
+/// Sends a request with another body.
+pub(crate) async fn sent_with<B>(
+    at: &AdminAddress,
+    asked: &Request,
+    accepts: &str,
+    body: B,
+) -> io::Result<Response<Incoming>>
+where
+    B: Body<Data: Send> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let stream = at.connect().await.map_err(told)?;
     let (host, token) = match at {
         AdminAddress::Socket(_) => ("localhost", None),
@@ -241,8 +266,7 @@ pub(crate) async fn sent(
     for (name, value) in &asked.headers {
         request = request.header(*name, value);
     }
-    let request = request.body(Full::new(Bytes::from(asked.body.clone())));
-    let request = request.map_err(no_answer)?;
+    let request = request.body(body).map_err(no_answer)?;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(no_answer)?;
     // It ends with the runtime of whoever asks.
     tokio::spawn(connection);
@@ -270,7 +294,10 @@ fn exchange(
 }
 
 async fn whole_answer(at: &AdminAddress, asked: &Request) -> io::Result<(StatusCode, Bytes)> {
-    let answer = sent(at, asked, "application/json").await?;
+    whole(sent(at, asked, "application/json").await?).await
+}
+
+async fn whole(answer: Response<Incoming>) -> io::Result<(StatusCode, Bytes)> {
     let (head, body) = answer.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| io::Error::other(format!("no answer: {error}")))?;

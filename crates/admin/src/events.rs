@@ -1,9 +1,7 @@
 //! `GET /v1/events`: what has happened, as a list or (server-sent events) as it happens.
 
-use std::pin::Pin;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use api::EventList;
@@ -13,16 +11,17 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Frame;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::mpsc::{self, Sender};
 use tokio::time::timeout;
 use utoipa::IntoParams;
 
+use crate::chunks::{Chunks, Taken};
 use crate::event_log::{EventLog, FOLLOWERS_MAX, KEPT_MAX};
 use crate::off_thread::Served;
 use crate::problem::Problem;
+use crate::serve::PATIENCE;
 
 /// Events that are written at a time.
 const BATCH_MAX: usize = 64;
@@ -36,16 +35,6 @@ pub(crate) struct EventQuery {
     /// The number or id of an event: those behind it are told.
     #[param(pattern = "^([0-9a-f]+-)?[0-9]{1,19}$", min_length = 1)]
     since: Option<String>,
-}
-
-/// How often a follower has taken something: who takes nothing is closed.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Taken(Arc<AtomicU64>);
-
-impl Taken {
-    pub fn times(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// What has happened: a list, or a stream of what happens.
@@ -81,7 +70,7 @@ pub(crate) async fn events(
         reader.follow(to).await;
         drop(place);
     });
-    let taken = Taken::default();
+    let taken = Taken::within(PATIENCE);
     let body = Body::new(Chunks {
         chunks,
         taken: taken.clone(),
@@ -193,7 +182,7 @@ impl Reader {
     }
 
     /// Writes all that comes, as fast as it is taken, until the follower is gone.
-    async fn follow(mut self, to: Sender<Bytes>) {
+    async fn follow(mut self, to: Sender<io::Result<Bytes>>) {
         let (mut watch, mut is_new) = (self.log.watch(), true);
         // What is lost meanwhile is told when there is room for it.
         while let Ok(room) = to.reserve().await {
@@ -210,7 +199,7 @@ impl Reader {
                     }
                 }
             };
-            room.send(chunk.into());
+            room.send(Ok(Bytes::from(chunk)));
         }
     }
 }
@@ -219,26 +208,4 @@ impl Reader {
 fn in_stream((id, event): &(String, Arc<Value>)) -> String {
     let name = event["event"].as_str().unwrap_or_default();
     format!("id: {id}\nevent: {name}\ndata: {event}\n\n")
-}
-
-/// The body of an answer that goes on.
-struct Chunks {
-    chunks: Receiver<Bytes>,
-    taken: Taken,
-}
-
-impl hyper::body::Body for Chunks {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let chunk = self.chunks.poll_recv(context);
-        if let Poll::Ready(Some(_)) = chunk {
-            self.taken.0.fetch_add(1, Ordering::Relaxed);
-        }
-        chunk.map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
-    }
 }

@@ -7,6 +7,7 @@
 mod access;
 mod audit;
 mod body;
+mod chunks;
 mod client;
 mod config;
 mod connections;
@@ -45,11 +46,13 @@ mod self_test;
 mod serve;
 mod served;
 mod shown;
+mod snapshot_streams;
 mod snapshots;
 mod state;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod volume_hosts;
 mod wrong_logins;
 
@@ -66,3 +69,4 @@ pub use serve::{AdminPlaces, AdminThread, serve};
 pub use served::ServedFile;
 pub use state::{sha256, usual_folder};
 pub use tcp::{TcpPlace, listen};
+pub use transfer::{Download, download, upload};

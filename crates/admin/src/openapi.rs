@@ -192,9 +192,15 @@ fn complete(path: &str, operation: &mut Value) {
     {
         *response = json!({ "$ref": format!("#/components/responses/{status}") });
     }
-    // OpenAPI 3.1 has no words for the events of a stream.
-    if let Some(stream) = operation.pointer_mut("/responses/200/content/text~1event-stream") {
-        *stream = json!({});
+    // OpenAPI 3.1 has no words for the events of a stream, and needs none for bytes as they are.
+    for stream in [
+        "/responses/200/content/text~1event-stream",
+        "/responses/200/content/application~1octet-stream",
+        "/requestBody/content/application~1octet-stream",
+    ] {
+        if let Some(stream) = operation.pointer_mut(stream) {
+            *stream = json!({});
+        }
     }
     let done = &mut operation["responses"]["200"]["description"];
     if done.as_str().unwrap_or_default().is_empty() {

@@ -22,7 +22,7 @@ use crate::off_thread::{Served, off_thread};
 use crate::openapi::{self, Description};
 use crate::problem::Problem;
 use crate::served::ServedFile;
-use crate::{access, config, login, scrubs, self_test, snapshots};
+use crate::{access, config, login, scrubs, self_test, snapshot_streams, snapshots};
 
 const BODY_BYTES_MAX: usize = 1 << 20;
 
@@ -65,6 +65,7 @@ pub(crate) fn described() -> OpenApiRouter<Arc<ServedFile>> {
         .merge(drain::routes())
         .merge(scrubs::routes())
         .merge(snapshots::routes())
+        .merge(snapshot_streams::routes())
         .merge(config::routes())
         .merge(objects::routes())
         .merge(connections::routes())

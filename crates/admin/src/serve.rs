@@ -28,7 +28,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use crate::access::{Access, Peer, is_in_charge};
-use crate::events::Taken;
+use crate::chunks::Taken;
 use crate::groups::{CONNECTIONS_OF_USER_MAX, UserConnections, role_of_user};
 use crate::handshake;
 use crate::place::{Place, TakenPlace};
@@ -364,9 +364,10 @@ pub(crate) async fn answer(
     let unread = async {
         answered.notified().await;
         let times = || follows.get().map(Taken::times);
+        let patience = follows.get().map_or(PATIENCE, |taken| taken.patience);
         loop {
             let before = times();
-            sleep(PATIENCE).await;
+            sleep(patience).await;
             if before == times() {
                 break;
             }

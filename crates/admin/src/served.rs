@@ -55,9 +55,14 @@ pub struct ServedFile {
     pub(crate) events: Arc<EventLog>,
     /// What was measured in the last hour.
     pub(crate) samples: Samples,
+    /// Places of snapshots that are sent and received.
+    pub(crate) snapshot_streams: Arc<Semaphore>,
     /// How the drain began, while there is one.
     pub(crate) drain: Mutex<Option<DrainBegun>>,
 }
+
+/// Snapshots that are sent and received at a time: each has a thread.
+pub(crate) const SNAPSHOT_STREAMS_MAX: usize = 16;
 
 /// How a drain began.
 pub(crate) struct DrainBegun {
@@ -162,6 +167,7 @@ impl ServedFile {
                 document,
             }),
             turn: Arc::new(Semaphore::new(1)),
+            snapshot_streams: Arc::new(Semaphore::new(SNAPSHOT_STREAMS_MAX)),
             admin: Mutex::new(loaded.admin.clone()),
             places: OnceLock::new(),
             wrong_logins: WrongLogins::default(),

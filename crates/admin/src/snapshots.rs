@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{
-    Snapshot, SnapshotClone, SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots,
-    SnapshotsDone,
+    Snapshot, SnapshotClone, SnapshotName, SnapshotPart, SnapshotRequest, SnapshotRollback,
+    Snapshots, SnapshotsDone,
 };
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use server::{Running, check};
-use store::snapshot::{self, SnapshotError};
+use store::snapshot::{self, SnapshotError, StreamError};
 use store::{Errno, Volume};
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -185,7 +185,7 @@ pub(crate) fn line_of_each(volumes: &[String], line: impl Fn(&str) -> String) ->
 }
 
 /// Tells what was done: to the log, the audit and whoever has asked.
-fn told(
+pub(crate) fn told(
     served: &ServedFile,
     caller: &AdminCaller,
     verb: &str,
@@ -200,7 +200,7 @@ fn told(
     SnapshotsDone { done }
 }
 
-fn find(running: &Running, name: &str) -> Result<Arc<dyn Volume>, Problem> {
+pub(crate) fn find(running: &Running, name: &str) -> Result<Arc<dyn Volume>, Problem> {
     let all = running.volumes();
     let found = all.iter().find(|volume| volume.info().name == name);
     found.cloned().ok_or_else(|| {
@@ -244,6 +244,13 @@ fn add_those_of(volume: &dyn Volume, all: &mut Snapshots) -> Result<(), Snapshot
         size_bytes: found.size_bytes,
         unique_bytes: found.unique_bytes,
         damage: found.damage,
+    }));
+    let parts = snapshot::received_parts(volume)?.into_iter();
+    all.parts.extend(parts.map(|part| SnapshotPart {
+        volume: volume.info().name.clone(),
+        name: part.name,
+        size_bytes: part.size_bytes,
+        received_bytes: part.received_bytes,
     }));
     Ok(())
 }
@@ -303,7 +310,10 @@ impl From<SnapshotError> for Problem {
             matches!(errno, Some(Errno::NOSPC | Errno::DQUOT))
         };
         let status = match &error {
-            SnapshotError::Name(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            SnapshotError::Name(_) | SnapshotError::Stream(..) => StatusCode::UNPROCESSABLE_ENTITY,
+            SnapshotError::Cut(.., StreamError::Write(source)) if is_full(source) => {
+                StatusCode::INSUFFICIENT_STORAGE
+            }
             SnapshotError::Unknown(..) => StatusCode::NOT_FOUND,
             SnapshotError::System { source, .. } | SnapshotError::HalfRolledBack(_, _, source) => {
                 match is_full(source) {

@@ -42,8 +42,8 @@ pub use refusals::{RecentRefusals, RefusalSummary, Refusals};
 pub use scrubs::{ScrubRequest, ScrubVerb, ScrubsDone, VolumeScrub, VolumeScrubs};
 pub use self_test::{SelfTest, SelfTestOutcome, SelfTestRequest};
 pub use snapshots::{
-    Snapshot, SnapshotClone, SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots,
-    SnapshotsDone,
+    Snapshot, SnapshotChange, SnapshotChanges, SnapshotClone, SnapshotName, SnapshotPart,
+    SnapshotRequest, SnapshotRollback, Snapshots, SnapshotsDone,
 };
 pub use status::{AdminPlaces, LastChange, Listener, TargetStatus};
 

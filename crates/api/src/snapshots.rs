@@ -22,11 +22,50 @@ pub struct Snapshot {
     pub damage: Option<String>,
 }
 
+/// A snapshot of which a part was received.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotPart {
+    /// The volume.
+    pub volume: String,
+    /// What it is called when it is whole.
+    pub name: String,
+    /// What the volume had that it is of.
+    pub size_bytes: u64,
+    /// All before this byte was received: a stream from there on brings the rest.
+    pub received_bytes: u64,
+}
+
+/// A range in which a snapshot may hold what another does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotChange {
+    /// Its first byte.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// Whether it holds zeros, and takes no space.
+    pub zeros: bool,
+}
+
+/// Some of the ranges in which a snapshot may hold what another does not.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotChanges {
+    /// What the volume had.
+    pub size_bytes: u64,
+    /// In order; no two overlap.
+    pub changes: Vec<SnapshotChange>,
+    /// There may be more from this byte on: ask with `from`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
 /// Snapshots.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Snapshots {
     /// By volume, of each the oldest first.
     pub snapshots: Vec<Snapshot>,
+    /// Those of which a part was received.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<SnapshotPart>,
     /// Volumes whose snapshots cannot be listed, and why, a line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,

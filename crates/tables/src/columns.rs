@@ -2,7 +2,7 @@
 
 use api::{
     AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host, IscsiSession,
-    NfsClient, RefusalSummary, Snapshot, VolumeScrub,
+    NfsClient, RefusalSummary, Snapshot, SnapshotChange, SnapshotPart, VolumeScrub,
 };
 
 use crate::{Cell, NamedRates};
@@ -132,6 +132,21 @@ pub const SNAPSHOTS: &[Column<Snapshot>] = &[
         of.unique_bytes.map_or(Cell::Nothing, Cell::Bytes)
     }),
     text("damage", |of| Cell::option(of.damage.as_ref())),
+];
+
+/// Of snapshots of which a part was received.
+pub const SNAPSHOT_PARTS: &[Column<SnapshotPart>] = &[
+    text("volume", |of| Cell::text(&of.volume)),
+    text("name", |of| Cell::text(&of.name)),
+    figure("size", |of| Cell::Bytes(of.size_bytes)),
+    figure("received up to", |of| Cell::Count(of.received_bytes)),
+];
+
+/// Of ranges in which two snapshots may differ.
+pub const SNAPSHOT_CHANGES: &[Column<SnapshotChange>] = &[
+    figure("first byte", |of| Cell::Count(of.offset)),
+    figure("bytes", |of| Cell::Count(of.bytes)),
+    text("zeros", |of| Cell::yes_or_no(of.zeros)),
 ];
 
 /// Of scrubs.

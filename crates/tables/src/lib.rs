@@ -10,7 +10,7 @@ mod rates;
 pub use cell::Cell;
 pub use columns::{
     AUDIT, CLIENTS, CONNECTIONS, Column, EVENTS, HISTORY, HOSTS, OBJECTS, RATES, REFUSALS, SCRUBS,
-    SESSIONS, SNAPSHOTS, figure, text,
+    SESSIONS, SNAPSHOT_CHANGES, SNAPSHOT_PARTS, SNAPSHOTS, figure, text,
 };
 pub use plain::plain;
 pub use rates::{

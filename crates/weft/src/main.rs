@@ -25,6 +25,7 @@ mod serve;
 mod service;
 mod signals;
 mod snapshot;
+mod snapshot_stream;
 mod support_bundle;
 mod table;
 mod token;
@@ -129,7 +130,7 @@ enum WeftCommand {
     Drain(drain::DrainArgs),
     /// Read all blocks of volumes that have checksums, and compare them: begin, pause, end or list
     Scrub(scrub::ScrubArgs),
-    /// Make, list and remove snapshots of volumes, and roll back to them
+    /// Make, list and remove snapshots of volumes, roll back to them, send them to another weft
     Snapshot(snapshot::SnapshotArgs),
     /// Say what applying a configuration would change, and change nothing
     Diff(changes::DiffArgs),

@@ -10,10 +10,10 @@ use api::{
 };
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use tables::SNAPSHOTS;
+use tables::{SNAPSHOT_PARTS, SNAPSHOTS};
 
 use crate::ask::{self, AskArgs};
-use crate::{USAGE, table};
+use crate::{USAGE, snapshot_stream, table};
 
 #[derive(Args)]
 pub struct SnapshotArgs {
@@ -91,6 +91,41 @@ enum SnapshotCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
+    /// Write a snapshot to standard output, for `weft snapshot receive`
+    Send {
+        /// The snapshot
+        name: String,
+        /// The volume that it is of
+        volume: String,
+        /// Only what has changed since this snapshot, which the receiver has
+        #[arg(long, value_name = "NAME")]
+        since: Option<String>,
+        /// Nothing before this byte of the volume: the receiver has it
+        #[arg(long, value_name = "BYTE", default_value_t)]
+        from: u64,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Make a snapshot of what `weft snapshot send` has written, from standard input
+    Receive {
+        /// What the snapshot is called here
+        name: String,
+        /// The volume that it becomes one of
+        volume: String,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// List the ranges in which a snapshot may hold what an earlier one does not
+    Diff {
+        /// The earlier one
+        since: String,
+        /// The snapshot
+        name: String,
+        /// The volume that both are of
+        volume: String,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
 }
 
 /// Does what is asked for.
@@ -122,27 +157,7 @@ pub fn run(arguments: &SnapshotArgs) -> io::Result<ExitCode> {
             to,
             path,
             ask,
-        } => {
-            let path = match path.as_deref().map(|path| place(ask, path)).transpose() {
-                Ok(path) => path,
-                Err(why) => {
-                    ask::tell(&format!("weft: --path: {why}"));
-                    return Ok(ExitCode::from(USAGE));
-                }
-            };
-            let body = SnapshotClone {
-                volume: volume.clone(),
-                name: name.clone(),
-                to: to.clone(),
-                path,
-            };
-            change(
-                ask,
-                Method::POST,
-                "/v1/snapshots:clone".to_owned(),
-                Some(&body),
-            )
-        }
+        } => clone(ask, (name, volume, to), path.as_deref()),
         SnapshotCommand::Rollback {
             name,
             volumes,
@@ -157,7 +172,51 @@ pub fn run(arguments: &SnapshotArgs) -> io::Result<ExitCode> {
             let target = "/v1/snapshots:rollback".to_owned();
             change(ask, Method::POST, target, Some(&body))
         }
+        SnapshotCommand::Send {
+            name,
+            volume,
+            since,
+            from,
+            ask,
+        } => snapshot_stream::send(ask, &place_of(volume, name), (since.as_deref(), *from)),
+        SnapshotCommand::Receive { name, volume, ask } => {
+            snapshot_stream::receive(ask, &place_of(volume, name))
+        }
+        SnapshotCommand::Diff {
+            since,
+            name,
+            volume,
+            ask,
+        } => snapshot_stream::diff(ask, &place_of(volume, name), since),
     }
+}
+
+/// Makes a volume of a snapshot of another one.
+fn clone(
+    ask: &AskArgs,
+    (name, volume, to): (&str, &str, &str),
+    path: Option<&Path>,
+) -> io::Result<ExitCode> {
+    let path = match path.map(|path| place(ask, path)).transpose() {
+        Ok(path) => path,
+        Err(why) => {
+            ask::tell(&format!("weft: --path: {why}"));
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
+    let body = SnapshotClone {
+        volume: volume.to_owned(),
+        name: name.to_owned(),
+        to: to.to_owned(),
+        path,
+    };
+    let target = "/v1/snapshots:clone".to_owned();
+    change(ask, Method::POST, target, Some(&body))
+}
+
+/// Where a snapshot is asked for.
+fn place_of(volume: &str, name: &str) -> String {
+    format!("/v1/snapshots/{}/{}", encoded(volume), encoded(name))
 }
 
 /// Where a file is to lie on the machine that is asked.
@@ -184,6 +243,10 @@ fn list(ask: &AskArgs, volume: Option<&str>) -> io::Result<ExitCode> {
             true => {}
             false => table::show(out, SNAPSHOTS, &all.snapshots)?,
         }
+        if !all.parts.is_empty() {
+            writeln!(out, "of which a part was received:")?;
+            table::show(out, SNAPSHOT_PARTS, &all.parts)?;
+        }
         let mut unread = all.unread.iter();
         unread.try_for_each(|why| writeln!(out, "NOT LISTED: {why}"))
     })
@@ -197,8 +260,7 @@ fn each(
     body: Option<&impl Serialize>,
 ) -> io::Result<ExitCode> {
     for volume in volumes {
-        let place = format!("/v1/snapshots/{}/{}", encoded(volume), encoded(name));
-        let code = change(ask, method.clone(), place, body)?;
+        let code = change(ask, method.clone(), place_of(volume, name), body)?;
         if code != ExitCode::SUCCESS {
             return Ok(code);
         }

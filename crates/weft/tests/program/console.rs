@@ -85,6 +85,13 @@ fn pages_tell_what_is_served_and_viewers_see_no_text_that_may_hold_a_secret() {
         "{}",
         answer.body
     );
+    // Nor what hosts have written.
+    let snapshot = |part: &str| {
+        tcp.get(&format!("/v1/snapshots/a/b/{part}"), &viewer)
+            .status
+    };
+    assert_eq!((snapshot("stream"), snapshot("strea%6d")), (403, 403));
+    assert_eq!(snapshot("changes"), 404);
     // What is asked for is shown again as text alone.
     let hostile = "/connections?filter=%22%3E%3Cscript%3Ealert(1)%3C/script%3E&sort=%3Cb%3E&page=x";
     let answer = page(hostile);
