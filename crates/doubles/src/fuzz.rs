@@ -15,6 +15,7 @@ mod nvme_tcp;
 mod rpc_rdma;
 mod rpcsec_gss;
 mod scsi_cdb;
+mod snapshot_stream;
 mod sums_file;
 mod tls;
 mod volume_keys;
@@ -36,6 +37,7 @@ pub use nvme_tcp::{
 pub use rpc_rdma::rpc_rdma;
 pub use rpcsec_gss::rpcsec_gss;
 pub use scsi_cdb::scsi_cdb;
+pub use snapshot_stream::snapshot_stream;
 pub use sums_file::sums_file;
 pub use tls::{hello as tls_hello, records as tls_records, stream as tls_stream};
 pub use volume_keys::volume_keys;
@@ -73,6 +75,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rpc_rdma", rpc_rdma),
     ("rpcsec_gss", rpcsec_gss),
     ("scsi_cdb", scsi_cdb),
+    ("snapshot_stream", snapshot_stream),
     ("sums_file", sums_file),
     ("tls_hello", tls_hello),
     ("tls_records", tls_records),

@@ -89,6 +89,7 @@ replays! {
     rpc_rdma
     rpcsec_gss
     scsi_cdb
+    snapshot_stream
     sums_file
     tls_hello
     tls_records
