@@ -6,6 +6,8 @@ use nvmf::command::AnaState;
 use nvmf::{AnaGroup, HostTerms};
 use server::{Change, NamespaceSpec, SubsystemSpec};
 
+use crate::by_name::ByName;
+
 /// Whether a change disturbs: `undo` has what holds before it. What cannot be told apart
 /// does.
 ///
@@ -89,7 +91,7 @@ fn narrows(old: &SubsystemSpec, new: &SubsystemSpec, places: &[Option<u16>]) -> 
         })
     };
     loses(old.hosts.as_deref(), new.hosts.as_deref())
-        || new.terms.iter().any(|terms| holds_to_more(old, terms))
+        || hold_to_more(old, new)
         || loses(reached.as_deref(), new.listeners.as_deref())
         || closes(&old.ana_groups, &new.ana_groups, places)
         || !old.namespaces.iter().all(keeps)
@@ -97,21 +99,29 @@ fn narrows(old: &SubsystemSpec, new: &SubsystemSpec, places: &[Option<u16>]) -> 
 
 /// Whether a host that is let in loses a network that it may come from, or has to speak TLS
 /// from now on.
-fn holds_to_more(old: &SubsystemSpec, new: &HostTerms) -> bool {
-    if old
-        .hosts
-        .as_ref()
-        .is_some_and(|hosts| !hosts.contains(&new.nqn))
-    {
-        return false;
-    }
-    let known = old.terms.iter().find(|terms| terms.nqn == new.nqn);
-    let spoke_tls = known.is_some_and(HostTerms::needs_tls);
-    let known = known.map_or(&[][..], |known| &known.networks);
+fn hold_to_more(old: &SubsystemSpec, new: &SubsystemSpec) -> bool {
+    let [known, terms] = [&old.terms, &new.terms]
+        .map(|all| ByName::new(all.iter().map(|terms| (terms.nqn.clone(), terms))));
+    let named =
+        |all: &[HostTerms]| -> Vec<String> { all.iter().map(|terms| terms.nqn.clone()).collect() };
+    let hosts: Vec<String> = match &old.hosts {
+        Some(hosts) => hosts.clone(),
+        None => [named(&old.terms), named(&new.terms)].concat(),
+    };
+    hosts.iter().any(|host| {
+        let of = |all: &ByName<&HostTerms>| {
+            let found = all.find(host).or_else(|| all.find(HostTerms::ANY_HOST));
+            found.map_or_else(|| HostTerms::new(&**host), |terms| (*terms).clone())
+        };
+        holds_to_more(&of(&known), &of(&terms))
+    })
+}
+
+fn holds_to_more(known: &HostTerms, new: &HostTerms) -> bool {
     let is_kept = |one: &Network| new.networks.iter().any(|network| network.covers(one));
-    let any_is_lost = || !known.iter().all(is_kept);
-    let loses_network = !new.networks.is_empty() && (known.is_empty() || any_is_lost());
-    loses_network || (new.needs_tls() && !spoke_tls)
+    let any_is_lost = || !known.networks.iter().all(is_kept);
+    let loses_network = !new.networks.is_empty() && (known.networks.is_empty() || any_is_lost());
+    loses_network || (new.needs_tls() && !known.needs_tls())
 }
 
 /// Whether a group gives no access any more by a listener that stays: a host may have no
@@ -490,6 +500,51 @@ mod tests {
             let new = || listed(&["a", "b"], std::slice::from_ref(&terms));
             assert!(!is_disturbed(new(), listed(&["b"], &[])), "{terms:?}");
             assert!(is_disturbed(new(), listed(&["a", "b"], &[])), "{terms:?}");
+        }
+    }
+
+    #[test]
+    fn host_that_needs_the_key_of_all_without_a_table_from_now_on_is_cut() {
+        let psk = Psk::new(PskHash::Sha256, |_| ());
+        let with_psk = |nqn| HostTerms {
+            psks: vec![HostPsk {
+                psk: psk.clone(),
+                until: None,
+            }],
+            ..HostTerms::new(nqn)
+        };
+        let held = |hosts: Option<&[&str]>, terms: &[HostTerms]| {
+            subsystem(SubsystemSpec {
+                hosts: hosts.map(texts),
+                terms: terms.to_vec(),
+                ..SubsystemSpec::default()
+            })
+        };
+        let (any, plain) = (with_psk(HostTerms::ANY_HOST), HostTerms::new("a"));
+        let both = [plain, any.clone()];
+        let alone = std::slice::from_ref(&any);
+        let listed: Option<&[&str]> = Some(&["a"]);
+        for (old, new, is_cut) in [
+            (held(None, &both), held(None, alone), true),
+            (held(listed, &[]), held(None, alone), true),
+            (held(listed, &[]), held(None, &both), false),
+            (held(Some(&[]), &[]), held(None, alone), false),
+            (held(None, &[]), held(None, &both), true),
+            // It has come by TLS.
+            (
+                held(None, alone),
+                held(None, &[with_psk("a"), any.clone()]),
+                false,
+            ),
+            (
+                held(None, &[with_psk("a"), any.clone()]),
+                held(None, alone),
+                false,
+            ),
+            (held(None, &[with_psk("a")]), held(None, alone), true),
+        ] {
+            let told = format!("{old:?} to {new:?}");
+            assert_eq!(is_disturbed(new, old), is_cut, "{told}");
         }
     }
 
