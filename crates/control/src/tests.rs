@@ -150,6 +150,7 @@ fn a_line_that_may_hold_a_secret_is_not_shown() {
         "[iscsi.discovery.chap]\n# It is:\npassword = \"not a good one\"",
         "[iscsi.discovery.chap]\npassword = \"not a good one",
         "chap = { user = \"a\", password = \"not a good one\", }",
+        "\"ch\\u0061p\" = { user = 3, \"s\\u0065cret\" = \"not a good one\" }",
         "secret = \"not a good one",
         "[nvme.discovery]\nuser = \"\"\"\nnot a good one\n\\z\"\"\"",
     ] {
