@@ -1,5 +1,6 @@
 //! A document for those who are to read it and learn no secret.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
@@ -35,17 +36,19 @@ pub fn without_secrets(text: &str) -> Option<String> {
     told(text).map(|(document, _)| document.to_string())
 }
 
-/// The same text with each secret said to be set, and to be another where `before` has not its
-/// value.
+/// The same text with each secret said to be set, and to be another where no secret of `before`
+/// has its value.
 #[must_use]
 pub fn with_secrets_hidden(text: &str, before: &str) -> String {
     let Some((_, mut hidden)) = told(text) else {
         return LEFT_OUT.to_owned();
     };
+    let known = told(before).map_or(Vec::new(), |(_, known)| known);
+    let known: HashSet<&str> = known.into_iter().map(|place| &before[place]).collect();
     hidden.sort_by_key(|value| value.start);
     let (mut shown, mut end) = (String::new(), 0);
     for value in hidden {
-        let is_known = before.contains(&text[value.clone()]);
+        let is_known = known.contains(&text[value.clone()]);
         shown += &text[end..value.start];
         let told = if is_known { SET } else { SET_ANOTHER };
         shown += &format!("\"{told}\"");
@@ -203,6 +206,9 @@ mod tests {
         assert_eq!(shown, expected);
         let shown = with_secrets_hidden(&before, &before);
         assert_eq!(shown, text("\"(set)\"").replace("'digest'", "\"(set)\""));
+        // What is no secret there says nothing of it.
+        let shown = with_secrets_hidden(&text("\"a\""), &before);
+        assert!(shown.contains("\"(set, another)\""), "{shown}");
     }
 
     #[test]
