@@ -1,9 +1,11 @@
 //! Secrets of a text that was shown without them and comes back.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
+use crate::by_name::ByName;
 use crate::document::{KINDS, SET, name_of};
 use crate::schema::{FILE, Takes, is_secret, keys_of};
 
@@ -52,11 +54,13 @@ fn find(
         match (value.get_ref(), before.get_ref()) {
             (DeValue::Table(said), DeValue::Table(known)) => find(said, known, section, kept),
             (DeValue::Array(said), DeValue::Array(known)) => {
-                for said in said.iter().filter_map(|item| item.get_ref().as_table()) {
-                    let mut known = known.iter().filter_map(|item| item.get_ref().as_table());
-                    let name = called(said, section);
-                    let same = known.find(|known| name.is_some() && called(known, section) == name);
-                    if let Some(known) = same {
+                let [said, known] = [said, known].map(|all| {
+                    let tables = all.iter().filter_map(|item| item.get_ref().as_table());
+                    tables.filter_map(|table| Some((called(table, section)?, table)))
+                });
+                let known = Known::new(known);
+                for (names, said) in said {
+                    if let Some(known) = known.find(&names) {
                         find(said, known, section, kept);
                     }
                 }
@@ -66,10 +70,43 @@ fn find(
     }
 }
 
-/// What an object of a section is called, as it is written.
-fn called(table: &DeTable, section: &str) -> Option<String> {
-    let kind = KINDS.iter().find(|kind| kind.section == section)?;
-    kind.naming.name(|key| name_of(table.get(key)?.get_ref()))
+/// What an object is called, as it is written, and all that it may be called by: one initiator may
+/// have a table for each network that it comes from.
+type Names = (String, String);
+
+/// What an object of a section is called.
+fn called(table: &DeTable, section: &str) -> Option<Names> {
+    let naming = KINDS.iter().find(|kind| kind.section == section)?.naming;
+    let text = |key: &str| name_of(table.get(key)?.get_ref());
+    let all = naming.keys().into_iter().map(text);
+    Some((naming.name(text)?, format!("{:?}", all.collect::<Vec<_>>())))
+}
+
+/// Objects of one section.
+struct Known<'t, 'd> {
+    by_all_names: ByName<&'t DeTable<'d>>,
+    /// Each alone in what it is called.
+    by_name: ByName<&'t DeTable<'d>>,
+}
+
+impl<'t, 'd> Known<'t, 'd> {
+    fn new(named: impl Iterator<Item = (Names, &'t DeTable<'d>)>) -> Self {
+        let named: Vec<_> = named.collect();
+        let mut counts = HashMap::new();
+        for ((name, _), _) in &named {
+            *counts.entry(name.clone()).or_insert(0) += 1;
+        }
+        let alone = named.iter().filter(|((name, _), _)| counts[name] == 1);
+        Known {
+            by_name: ByName::new(alone.map(|((name, _), table)| (name.clone(), *table))),
+            by_all_names: ByName::new(named.into_iter().map(|((_, all), table)| (all, table))),
+        }
+    }
+
+    fn find(&self, (name, all): &Names) -> Option<&'t DeTable<'d>> {
+        let found = self.by_all_names.find(all);
+        found.or_else(|| self.by_name.find(name)).copied()
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +146,34 @@ third"""
         assert_eq!(with_secrets_kept(&shown, SERVED), SERVED);
         assert_eq!(with_secrets_kept(SERVED, SERVED), SERVED);
         assert_eq!(with_secrets_kept("[volume", SERVED), "[volume");
+    }
+
+    #[test]
+    fn tables_of_one_initiator_at_two_networks_keep_a_secret_each() {
+        let table = |networks: &str, secret: &str| {
+            format!(
+                "[[iscsi.target.initiator]]\nname = \"iqn.2026-01.io.weft:i\"\n{networks}\n\
+                 chap = {{ user = \"a\", secret = \"{secret}\" }}\n"
+            )
+        };
+        let text = |tables: &[String]| {
+            let target = "[[iscsi.target]]\nname = \"iqn.2026-01.io.weft:t\"\n";
+            target.to_owned() + &tables.concat()
+        };
+        let (here, there) = ("networks = [\"10.0.0.1\"]", "networks = [\"10.0.0.2\"]");
+        let served = text(&[table(here, "first"), table(there, "second")]);
+        let shown = with_secrets_hidden(&served, &served);
+        assert_eq!(with_secrets_kept(&shown, &served), served);
+        let moved = text(&[table(there, "(set)"), table(here, "(set)")]);
+        let expected = text(&[table(there, "second"), table(here, "first")]);
+        assert_eq!(with_secrets_kept(&moved, &served), expected);
+        // Which is meant?
+        let other = text(&[table("networks = [\"10.0.0.3\"]", "(set)")]);
+        assert_eq!(with_secrets_kept(&other, &served), other);
+        // One alone may come from elsewhere.
+        let one = text(&[table(here, "first")]);
+        let expected = one.replace("10.0.0.1", "10.0.0.3");
+        assert_eq!(with_secrets_kept(&other, &one), expected);
     }
 
     #[test]
