@@ -188,11 +188,11 @@ impl IscsiConnection {
         let mut source = source.filter(|party| Arc::ptr_eq(&party.volume, &named.volume));
         // To others it is as if there were none.
         let source = source.next().ok_or(Sense::illegal(asc::TOKEN_UNKNOWN))?;
+        let segments = segments(&named, &asked, &source, &here)?;
         let Some(buf) = self.core.pool.get(PIECE_BYTES) else {
             return Ok(None);
         };
         outcome.begin(blocks)?;
-        let segments = segments(&named, &asked, &source, &here);
         if asked.deletes {
             self.service.rod_tokens.remove(&asked.token);
         }
@@ -219,13 +219,14 @@ fn owner(registrant: &Registrant) -> String {
 }
 
 /// Where the data lies that a token names from an offset on, and where it goes: in whole blocks
-/// of the destination, as many as there are.
+/// of the destination, as many as there are. Refused where these are no whole blocks of the
+/// source: a volume may read and write whole blocks alone.
 fn segments(
     named: &NamedRanges,
     asked: &WriteUsing,
     source: &Party,
     here: &Party,
-) -> Vec<ReadySegment> {
+) -> Result<Vec<ReadySegment>, Sense> {
     let block = u64::from(here.unit.block_bytes);
     let mut from = VecDeque::from(named.ranges.clone());
     let mut skip = asked.offset;
@@ -243,6 +244,13 @@ fn segments(
                 continue;
             }
             let len = to.len.min(first.len - skip);
+            let is_whole = |party: &Party, at: u64| {
+                let block = u64::from(party.unit.block_bytes);
+                at.is_multiple_of(block) && len.is_multiple_of(block)
+            };
+            if !is_whole(source, first.offset + skip) || !is_whole(here, to.offset) {
+                return Err(Sense::illegal(asc::INVALID_TOKEN_OPERATION));
+            }
             segments.push(ReadySegment {
                 number: segments.len(),
                 source: source.clone(),
@@ -257,7 +265,7 @@ fn segments(
             (to.offset, to.len) = (to.offset + len, to.len - len);
         }
     }
-    segments
+    Ok(segments)
 }
 
 /// What RECEIVE ROD TOKEN INFORMATION tells of a WRITE USING TOKEN. One that is dropped before

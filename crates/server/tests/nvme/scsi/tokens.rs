@@ -8,7 +8,7 @@ use wire::scsi::{asc, cdb, key};
 
 use super::copy::SMALL;
 use super::{ALICE, BOB, Fail, MORE, Nexus, illegal, serve, serve_volumes, small};
-use crate::common::{BLOCK, stop};
+use crate::common::{BLOCK, ram, stop};
 
 /// First block and number of blocks.
 type Blocks = (u64, u32);
@@ -99,16 +99,16 @@ fn token_copies_what_its_ranges_held_within_and_between_units_and_targets() {
     assert_eq!(large.read(BLOCK, 1000, 30).unwrap(), named[..30 * BLOCK]);
     assert_eq!(large.read(BLOCK, 2000, 50).unwrap(), named[30 * BLOCK..]);
     // To smaller blocks, from an offset that is counted in those; by another target, too.
-    write_using(&mut little, 1, 1, (token, 15), &[(4, 300)]).unwrap();
+    write_using(&mut little, 1, 1, (token, 16), &[(4, 304)]).unwrap();
     assert_eq!(
-        little.read(SMALL, 4, 300).unwrap(),
-        named[15 * SMALL..315 * SMALL]
+        little.read(SMALL, 4, 304).unwrap(),
+        named[16 * SMALL..320 * SMALL]
     );
-    write_using(&mut elsewhere, 1, 0, (token, 0), &[(1000, 7)]).unwrap();
-    assert_eq!(little.read(SMALL, 1000, 7).unwrap(), named[..7 * SMALL]);
+    write_using(&mut elsewhere, 1, 0, (token, 0), &[(1000, 8)]).unwrap();
+    assert_eq!(little.read(SMALL, 1000, 8).unwrap(), named[..8 * SMALL]);
     // As much as there is.
-    write_using(&mut little, 2, 0, (token, 639), &[(0, 5)]).unwrap();
-    assert_eq!(standing(&mut little, 2), (0x03, 1));
+    write_using(&mut little, 2, 0, (token, 632), &[(0, 16)]).unwrap();
+    assert_eq!(standing(&mut little, 2), (0x03, 8));
     // What its ranges were is known by the nexus that asked, under its identifiers.
     let unknown = Err(illegal(asc::INVALID_FIELD_IN_CDB));
     assert_eq!(information(&mut elsewhere, 6), unknown);
@@ -117,6 +117,43 @@ fn token_copies_what_its_ranges_held_within_and_between_units_and_targets() {
     write_using(&mut large, 7, 2, (token, 0), &[(3000, 1)]).unwrap();
     let gone = write_using(&mut large, 8, 0, (token, 0), &[(3000, 1)]);
     assert_eq!(gone, Err(illegal(asc::TOKEN_UNKNOWN)));
+    stop(running);
+}
+
+/// A unit that has checksums, or is encrypted, takes and gives whole blocks alone.
+#[test]
+fn ranges_that_are_not_whole_blocks_of_both_units_are_refused_and_nothing_is_written() {
+    let checked = store::Spec {
+        checksum: true,
+        ..ram("checked", 1024)
+    };
+    let encrypted = store::Spec {
+        encryption: Some(crate::encrypted::by(1)),
+        ..ram("encrypted", 1024)
+    };
+    let running = serve(vec![small("small"), checked, encrypted]);
+    let mut little = Nexus::of(&running, ALICE).at(1);
+    little.write(SMALL, 0, &noise(64 * SMALL)).unwrap();
+    let small_token = token(&mut little, &[(0, 9), (16, 55)]);
+    let refused = Err(illegal(asc::INVALID_TOKEN_OPERATION));
+    for lun in [2, 3] {
+        let mut large = Nexus::of(&running, ALICE).at(lun);
+        large.write(BLOCK, 0, &[7; 16 * BLOCK]).unwrap();
+        // From small blocks: the first range ends within a large one.
+        let one = write_using(&mut large, 1, 0, (&small_token, 0), &[(0, 2)]);
+        assert_eq!(one, refused, "{lun}");
+        let one = write_using(&mut large, 1, 0, (&small_token, 0), &[(0, 1)]);
+        assert_eq!(one, Ok(()), "{lun}");
+        assert_eq!(large.read(BLOCK, 0, 1).unwrap(), noise(BLOCK), "{lun}");
+        assert_eq!(large.read(BLOCK, 1, 15).unwrap(), [7; 15 * BLOCK], "{lun}");
+        // To small blocks: it begins, or ends, within a large one.
+        let token = token(&mut large, &[(0, 4)]);
+        for (offset, ranges) in [(1, [(100, 8)]), (0, [(100, 7)])] {
+            let part = write_using(&mut little, 1, 0, (&token, offset), &ranges);
+            assert_eq!(part, refused, "{lun}");
+        }
+        assert_eq!(little.read(SMALL, 100, 8).unwrap(), [0; 8 * SMALL]);
+    }
     stop(running);
 }
 
@@ -199,8 +236,8 @@ fn tokens_and_lists_that_are_wrong_are_refused_and_nothing_is_written() {
 
 #[test]
 fn token_is_revoked_by_every_change_of_its_ranges_and_by_no_other() {
-    let running = serve(vec![small("small")]);
-    let mut large = Nexus::of(&running, ALICE);
+    let running = serve(vec![small("small"), small("other")]);
+    let mut other = Nexus::of(&running, ALICE).at(2);
     let mut little = Nexus::of(&running, BOB).at(1);
     little.write(SMALL, 0, &noise(64 * SMALL)).unwrap();
     let revoked = Err(illegal(asc::TOKEN_REVOKED));
@@ -227,15 +264,15 @@ fn token_is_revoked_by_every_change_of_its_ranges_and_by_no_other() {
         little.write(SMALL, 20, &bob_block()[..SMALL]).unwrap();
         let token = token(&mut alice, &[(20, 1), (8, 8)]);
         little.write(SMALL, 16, &[1; 4 * SMALL]).unwrap();
-        write_using(&mut large, 1, 0, (&token, 0), &[(100, 1)]).unwrap();
+        write_using(&mut other, 1, 0, (&token, 0), &[(100, 1)]).unwrap();
         change(&mut little);
         assert_eq!(
-            write_using(&mut large, 1, 0, (&token, 0), &[(100, 1)]),
+            write_using(&mut other, 1, 0, (&token, 0), &[(100, 1)]),
             revoked,
             "{n}"
         );
         assert_eq!(
-            information(&mut large, 1).unwrap()[5],
+            information(&mut other, 1).unwrap()[5],
             0x01,
             "of the one before"
         );
