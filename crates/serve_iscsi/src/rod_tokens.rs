@@ -15,7 +15,7 @@ use store::{Volume, Watch};
 
 /// Tokens of one initiator at most: a further one takes the place of its oldest.
 const OF_INITIATOR_MAX: usize = 32;
-/// Tokens at most.
+/// Tokens at most: a further one takes the place of the oldest that is over.
 const TOKENS_MAX: usize = 256;
 /// What has expired is known as such for so much longer.
 const REMEMBERED_NS: Nanos = 600 * SECOND_NS;
@@ -33,6 +33,14 @@ struct RodToken {
     watch: Option<Arc<Watch>>,
     timeout_ns: Nanos,
     expires_at: Nanos,
+}
+
+impl RodToken {
+    /// Whether it is remembered for the sake of its answer alone.
+    fn is_over(&self) -> bool {
+        self.watch.as_ref().is_none_or(|watch| watch.has_changed())
+            || self.volume.strong_count() == 0
+    }
 }
 
 /// What a token names that is valid.
@@ -87,6 +95,12 @@ impl RodTokens {
         let own: Vec<u64> = table.by_age.values().filter(is_own).copied().collect();
         if own.len() >= OF_INITIATOR_MAX {
             table.remove(own[0]);
+        }
+        if table.all.len() >= TOKENS_MAX {
+            let is_over = |id: &&u64| table.all[*id].is_over();
+            if let Some(oldest) = table.by_age.values().find(is_over).copied() {
+                table.remove(oldest);
+            }
         }
         if table.all.len() >= TOKENS_MAX {
             let code = asc::INSUFFICIENT_RESOURCES_TO_CREATE_ROD_TOKEN;
@@ -278,5 +292,31 @@ mod tests {
         );
         // One that has its share may make another, in the place of its own.
         tried.make(ALICE, 0).unwrap();
+    }
+
+    #[test]
+    fn tokens_that_are_over_keep_no_initiator_from_making_one() {
+        let end: [fn(&mut Tried) -> Nanos; 3] = [
+            |_| 60 * SECOND_NS,
+            |tried| {
+                tried.volume.write_now(0, &[1; 512]).unwrap().unwrap();
+                0
+            },
+            |tried| {
+                tried.volume = disk();
+                0
+            },
+        ];
+        for end in end {
+            let mut tried = Tried::new();
+            for number in 0..TOKENS_MAX {
+                tried.make(&format!("{ALICE}{number}"), 0).unwrap();
+            }
+            tried.make("bob", 0).unwrap_err();
+            let now = end(&mut tried);
+            let token = tried.make("bob", now).unwrap();
+            assert_eq!(tried.code(&token, now), None);
+            assert_eq!(tried.tokens.table().all.len(), TOKENS_MAX);
+        }
     }
 }
