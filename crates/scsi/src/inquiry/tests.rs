@@ -243,3 +243,31 @@ fn scsi_ports_page_lists_ports_with_their_names() {
         assert_eq!(&descriptor[16..16 + name.len()], name.as_bytes());
     }
 }
+
+/// SPC-4, section 7.8.17; SBC-4, section 6.6.9.
+#[test]
+fn third_party_copy_page_tells_what_is_done_with_tokens() {
+    let page = page(0x8f, &unit());
+    let mut descriptors = Vec::new();
+    let mut rest = &page[..];
+    while let [a, b, c, d, behind @ ..] = rest {
+        let len = usize::from(u16::from_be_bytes([*c, *d]));
+        assert!(len.is_multiple_of(4));
+        descriptors.push((u16::from_be_bytes([*a, *b]), &behind[..len]));
+        rest = &behind[len..];
+    }
+    let kinds: Vec<u16> = descriptors.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [0, 1, 4, 8, 0x0c, 0x106, 0x108, 0x8001]);
+    let body = |n: usize| descriptors[n].1;
+    // 64 ranges, timeouts of 600 s and 60 s, 256 MiB in blocks.
+    let mut limits = vec![0; 6];
+    limits.extend([0, 64, 0, 0, 0x02, 0x58, 0, 0, 0, 60]);
+    limits.extend([[0, 0, 0, 0, 0, 8, 0, 0]; 2].concat());
+    assert_eq!(body(0), limits);
+    let commands = [12, 0x83, 3, 0, 0x10, 0x11, 0x84, 5, 0, 1, 3, 4, 7];
+    assert_eq!(body(1)[..13], commands);
+    assert_eq!((word(body(5), 20), word(body(5), 40)), (600, 48));
+    // Point in time copies out and in, zeros in.
+    assert_eq!(body(6)[..9], [0, 0, 0, 128, 0, 0x80, 0, 0, 3]);
+    assert_eq!(body(6)[68..73], [0xff, 0xff, 0, 1, 2]);
+}

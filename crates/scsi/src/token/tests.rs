@@ -124,6 +124,23 @@ fn write_using_token_list_is_parsed_with_its_token() {
     assert_eq!(refused.code, asc::PARAMETER_LIST_LENGTH_ERROR);
 }
 
+/// SPC-4, table 108, with the device type specific data of SBC-4.
+#[test]
+fn token_lies_as_the_standards_have_it() {
+    let made = token(0x0102, &[9; 32], 0x0304, (&[6; 16], 0x1000));
+    let mut expected = [0; TOKEN_BYTES];
+    expected[..8].copy_from_slice(&[0x00, 0x80, 0, 0, 0, 0, 0x01, 0xf8]);
+    expected[14..16].copy_from_slice(&[1, 2]);
+    // An identification descriptor CSCD descriptor: binary, NAA, 16 bytes, blocks of 4096 bytes.
+    expected[16..24].copy_from_slice(&[0xe4, 0, 0, 0, 0x01, 0x03, 0, 16]);
+    expected[24..40].fill(6);
+    expected[45..48].copy_from_slice(&[0, 0x10, 0]);
+    expected[62..64].copy_from_slice(&[3, 4]);
+    expected[96..100].copy_from_slice(&[0, 0, 0x10, 0]);
+    expected[480..].fill(9);
+    assert_eq!(made[..], expected);
+}
+
 #[test]
 fn information_tells_how_an_operation_stands() {
     let mut held = NexusOperations::default();
@@ -142,6 +159,7 @@ fn information_tells_how_an_operation_stands() {
     assert_eq!(told.len(), 32 + 4 + 2 + TOKEN_BYTES);
     assert_eq!(number(&told[..4]) as usize, told.len() - 4);
     assert_eq!((told[5], told[15], number(&told[16..24])), (0x01, 0xf1, 8));
+    assert_eq!(told[6..12], [0, 1, 0xff, 0xff, 0xff, 0xff]);
     assert_eq!(number(&told[32..36]) as usize, TOKEN_BYTES + 2);
     assert_eq!(told[38..], secret[..]);
     assert_eq!(held.information(5, 40).unwrap(), told[..40]);

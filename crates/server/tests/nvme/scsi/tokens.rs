@@ -286,6 +286,41 @@ fn bob_block() -> Vec<u8> {
 }
 
 #[test]
+fn copy_that_changes_what_its_own_token_names_ends_before_it_reads_that() {
+    let running = serve(vec![small("small")]);
+    let mut little = Nexus::of(&running, ALICE).at(1);
+    let data = noise(3 << 19);
+    little.write(SMALL, 1024, &data).unwrap();
+    let of_three = token(&mut little, &[(1024, 3072)]);
+    // It goes by pieces of 512 KiB: the second one is written to what is named.
+    let ended = write_using(&mut little, 1, 0, (&of_three, 0), &[(0, 3072)]);
+    assert_eq!(ended, Err(illegal(asc::TOKEN_REVOKED)));
+    assert_eq!(standing(&mut little, 1), (0x02, 2048));
+    assert!(little.read(SMALL, 0, 2048).unwrap() == data[..1 << 20]);
+    assert!(little.read(SMALL, 2048, 2048).unwrap() == data[512 << 10..]);
+    // One that has read all by then ends well.
+    let of_two = token(&mut little, &[(0, 2048)]);
+    write_using(&mut little, 2, 0, (&of_two, 0), &[(1024, 2048)]).unwrap();
+    assert!(little.read(SMALL, 1024, 2048).unwrap() == data[..1 << 20]);
+    stop(running);
+}
+
+#[test]
+fn sessions_of_an_initiator_have_its_tokens_together() {
+    let running = serve(vec![small("small")]);
+    let mut nexuses = [ALICE, ALICE].map(|name| Nexus::of(&running, name).at(1));
+    let first = token(&mut nexuses[0], &[(0, 1)]);
+    for number in 1..32 {
+        token(&mut nexuses[number % 2], &[(0, 1)]);
+    }
+    write_using(&mut nexuses[1], 1, 0, (&first, 0), &[(8, 1)]).unwrap();
+    token(&mut nexuses[1], &[(0, 1)]);
+    let gone = write_using(&mut nexuses[1], 1, 0, (&first, 0), &[(8, 1)]);
+    assert_eq!(gone, Err(illegal(asc::TOKEN_UNKNOWN)));
+    stop(running);
+}
+
+#[test]
 fn reservations_and_write_protection_hold_on_both_sides() {
     let running = serve(vec![small("small")]);
     let mut large = Nexus::of(&running, ALICE);
