@@ -58,7 +58,7 @@ fn find(
                     let tables = all.iter().filter_map(|item| item.get_ref().as_table());
                     tables.filter_map(|table| Some((called(table, section)?, table)))
                 });
-                let known = Known::new(known);
+                let known = ServedObjects::new(known);
                 for (names, said) in said {
                     if let Some(known) = known.find(&names) {
                         find(said, known, section, kept);
@@ -83,13 +83,13 @@ fn called(table: &DeTable, section: &str) -> Option<Names> {
 }
 
 /// Objects of one section.
-struct Known<'t, 'd> {
+struct ServedObjects<'t, 'd> {
     by_all_names: ByName<&'t DeTable<'d>>,
     /// Each alone in what it is called.
     by_name: ByName<&'t DeTable<'d>>,
 }
 
-impl<'t, 'd> Known<'t, 'd> {
+impl<'t, 'd> ServedObjects<'t, 'd> {
     fn new(named: impl Iterator<Item = (Names, &'t DeTable<'d>)>) -> Self {
         let named: Vec<_> = named.collect();
         let mut counts = HashMap::new();
@@ -97,7 +97,7 @@ impl<'t, 'd> Known<'t, 'd> {
             *counts.entry(name.clone()).or_insert(0) += 1;
         }
         let alone = named.iter().filter(|((name, _), _)| counts[name] == 1);
-        Known {
+        ServedObjects {
             by_name: ByName::new(alone.map(|((name, _), table)| (name.clone(), *table))),
             by_all_names: ByName::new(named.into_iter().map(|((_, all), table)| (all, table))),
         }

@@ -92,13 +92,18 @@ fn run() -> io::Result<ExitCode> {
         total.add(&outcome);
         seeds += 1;
     }
+    tell_totals(&total, options.from, seeds, start)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_totals(total: &sim::RunOutcome, from: u64, seeds: u64, start: Instant) -> io::Result<()> {
     writeln!(
         io::stdout(),
         "{seeds} seeds from {}: {} operations, {} answers checked, {} commands failed, hosts came \
-         up {} times, {} of them iSCSI sessions, {} by TLS, {} of these by a key that they had made, {} authenticated, {} with another key, \
-         secret or name, {} bits flipped, {} of them under TLS, {} task management functions, {} \
+         up {} times, {} of them iSCSI sessions, {} by TLS, {} of these by a key that they had \
+         made, {} authenticated, {} with another key, secret or name, {} bits flipped, {} of them under TLS, {} task management functions, {} \
          faults, {} documents applied, {} taken back, {} refused, {} snapshots, {} s",
-        options.from,
+        from,
         total.ops,
         total.checked,
         total.failed,
@@ -118,7 +123,7 @@ fn run() -> io::Result<ExitCode> {
         total.snapshots,
         start.elapsed().as_secs()
     )?;
-    let nfs = total.nfs;
+    let nfs = &total.nfs;
     writeln!(
         io::stdout(),
         "NFS: {} answers checked, clients came up {} times, {} of them to take back what they had; \
@@ -135,6 +140,5 @@ fn run() -> io::Result<ExitCode> {
         nfs.secured,
         nfs.flips,
         nfs.proven
-    )?;
-    Ok(ExitCode::SUCCESS)
+    )
 }
