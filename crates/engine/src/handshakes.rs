@@ -191,9 +191,10 @@ mod tests {
         let all: Vec<_> = (1..9)
             .map(|host| full.begin(&format!("10.0.0.{host}")))
             .collect();
-        let (ninth, _) = full.begin("10.0.0.9");
-        assert!(ninth.gives_way());
-        assert_eq!(lost(&all), 0);
+        for newcomer in ["10.0.0.0", "10.0.0.9"] {
+            assert!(full.begin(newcomer).0.gives_way());
+            assert_eq!(lost(&all), 0, "{newcomer}");
+        }
         drop(all);
         assert!(!full.begin("10.0.0.9").0.gives_way());
     }
