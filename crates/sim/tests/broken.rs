@@ -161,6 +161,7 @@ fn speaks_tls(plan: &mut Plan) -> bool {
     plan.hosts.retain(|host| host.iscsi.is_none());
     for host in &mut plan.hosts {
         (host.subsystem, host.tls) = (0, Some(PskHash::Sha384));
+        host.concatenates = false;
     }
     plan.hosts.len() > 1
 }

@@ -132,7 +132,7 @@ fn flipped_bits_under_tls_end_connections_and_change_nothing() {
         plan.net.flips = 300;
         for host in &mut plan.hosts {
             (host.iscsi, host.tls) = (None, Some(PskHash::Sha256));
-            (host.subsystem, host.rdma) = (0, false);
+            (host.subsystem, host.rdma, host.concatenates) = (0, false, false);
         }
         let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(outcome.relives, 0, "seed {seed}");
