@@ -222,7 +222,7 @@ impl Base {
         Ok(())
     }
 
-    /// Begins to look whether ranges change. A change that began before may still be told.
+    /// Begins to look whether ranges change. A change that began before is told when it is over.
     pub fn watch(&self, ranges: Vec<Range>) -> Arc<Watch> {
         self.watches.add(ranges)
     }
@@ -297,9 +297,13 @@ impl Base {
         &self.kept
     }
 
-    /// Counts an I/O that is over.
+    /// Counts an I/O that is over. What has begun to look at its range meanwhile is told of it.
     #[inline]
     pub(crate) fn finish(&self, io: &Io, result: Result<(), Error>) -> Progress {
+        if !io.leaves_volume_unchanged() {
+            let (offset, len) = io.extent();
+            self.changes(offset, len);
+        }
         self.counters.count(io, &result);
         Progress::Done(result)
     }

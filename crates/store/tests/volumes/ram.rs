@@ -178,6 +178,11 @@ fn long_ranges_are_changed_in_steps() {
         };
         let mut steps = 1;
         let mut progress = volume.start(zero, files.io(), TOKEN);
+        let all = store::Range {
+            offset: 0,
+            len: size,
+        };
+        let watch = volume.base().watch(vec![all]);
         while let Progress::Pending(task) = progress {
             assert!(!task.is_waiting(), "it has begun");
             assert_eq!(volume.stats().zeroes, u64::from(deallocate));
@@ -187,6 +192,7 @@ fn long_ranges_are_changed_in_steps() {
             steps += 1;
         }
         assert!(matches!(progress, Progress::Done(Ok(()))));
+        assert!(watch.has_changed(), "it was not over when that began");
         assert!(steps >= 4, "{steps} steps");
         let mut out = Vec::new();
         volume.extents(FRAME, size - FRAME, 9, &mut out).unwrap();
