@@ -152,6 +152,7 @@ fn io_by_one_protocol_takes_of_a_limit_that_the_other_has_too(backend: Choice) {
     let read = blocks(opcode::READ, 1, 0, 1);
     let waiting: Vec<_> = (0..5).map(|_| io.submit(&read, Carry::In(BLOCK))).collect();
     io.flush();
+    wait_for(|| held_back(&running) > 0);
     // Had they a burst of their own, none of them would be there to abort.
     assert!(initiator.admin.abort(1, waiting[4]).expect("Abort"));
     assert_eq!(io.wait(waiting[4]).status, Status::ABORT_REQUESTED);
