@@ -55,8 +55,10 @@ impl Watches {
     #[cold]
     fn tell(&self, offset: u64, len: u64) {
         let end = offset.saturating_add(len);
-        let overlaps =
-            |range: &Range| range.offset < end && offset < range.offset.saturating_add(range.len);
+        let overlaps = |range: &Range| {
+            let start = offset.max(range.offset);
+            start < end.min(range.offset.saturating_add(range.len))
+        };
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|watch| {
             let Some(watch) = watch.upgrade() else {
