@@ -128,7 +128,8 @@ fn role_needed(method: &Method, path: &str) -> Option<AdminRole> {
         // Each for its own role at most.
         (_, "/v1/logins") => Some(AdminRole::Viewer),
         (_, "/v1/config/history") => Some(AdminRole::Viewer),
-        // A snapshot that is sent is what hosts have written; the ranges of changes tell nothing of it.
+        // A snapshot that is sent is what hosts have written; where one has changed tells none of
+        // that.
         (_, path) if path.starts_with("/v1/snapshots/") && !path.ends_with("/changes") => {
             Some(AdminRole::Operator)
         }

@@ -81,6 +81,16 @@ impl Pair {
         bytes
     }
 
+    /// Receives a stream but for its end, so that a part of it stays; the stream.
+    fn receive_half(&mut self) -> Vec<u8> {
+        self.write(0, 8 * BLOCK, 1);
+        self.write(64 * BLOCK, 8 * BLOCK, 2);
+        self.take("a");
+        let stream = self.sent("a", None, 0);
+        self.receive(&stream[..stream.len() - 40]).unwrap_err();
+        stream
+    }
+
     /// Takes a stream as a snapshot of the name that it had.
     fn receive(&self, bytes: &[u8]) -> Result<String, SnapshotError> {
         let name = StreamReader::new(bytes).map(|stream| stream.header().name.clone());
@@ -476,11 +486,7 @@ fn file_system_that_cannot_share_blocks_receives_nothing() {
 #[test]
 fn part_of_a_snapshot_stays_when_the_volume_is_opened_again() {
     let mut pair = Pair::on("mkfs.xfs");
-    pair.write(0, 8 * BLOCK, 1);
-    pair.write(64 * BLOCK, 8 * BLOCK, 2);
-    pair.take("a");
-    let stream = pair.sent("a", None, 0);
-    pair.receive(&stream[..stream.len() - 40]).unwrap_err();
+    pair.receive_half();
     assert_eq!(pair.parts(), [("a".to_owned(), 8 * BLOCK)]);
     let spec = spec_of(&pair.place, "to", SIZE);
     pair.to = open(&spec_of(&pair.place, "another", SIZE)).unwrap();
@@ -532,11 +538,7 @@ fn full_file_system_is_told_and_the_stream_goes_on_when_there_is_room() {
 #[test]
 fn part_whose_data_is_cut_begins_anew() {
     let mut pair = Pair::on("mkfs.xfs");
-    pair.write(0, 8 * BLOCK, 1);
-    pair.write(64 * BLOCK, 8 * BLOCK, 2);
-    pair.take("a");
-    let stream = pair.sent("a", None, 0);
-    pair.receive(&stream[..stream.len() - 40]).unwrap_err();
+    let stream = pair.receive_half();
     fs::File::create(pair.place.join("to.snapshots/.a.part/data")).unwrap();
     assert_eq!(pair.parts(), []);
     let refused = pair.receive(&pair.sent("a", None, 8 * BLOCK)).unwrap_err();
