@@ -192,14 +192,19 @@ fn complete(path: &str, operation: &mut Value) {
     {
         *response = json!({ "$ref": format!("#/components/responses/{status}") });
     }
-    // OpenAPI 3.1 has no words for the events of a stream, and needs none for bytes as they are.
-    for stream in [
-        "/responses/200/content/text~1event-stream",
-        "/responses/200/content/application~1octet-stream",
-        "/requestBody/content/application~1octet-stream",
+    // OpenAPI 3.1 has no words for the events of a stream. Bytes as they are need none by the
+    // standard, but makers of clients leave out what has a body without a schema.
+    let bytes = json!({ "schema": { "type": "string", "format": "binary" } });
+    for (at, content) in [
+        ("/responses/200/content/text~1event-stream", json!({})),
+        (
+            "/responses/200/content/application~1octet-stream",
+            bytes.clone(),
+        ),
+        ("/requestBody/content/application~1octet-stream", bytes),
     ] {
-        if let Some(stream) = operation.pointer_mut(stream) {
-            *stream = json!({});
+        if let Some(stream) = operation.pointer_mut(at) {
+            *stream = content;
         }
     }
     let done = &mut operation["responses"]["200"]["description"];
