@@ -36,7 +36,10 @@ impl NvmeHostArgs {
         let read = |path: &Option<PathBuf>| path.as_deref().map(secret).transpose();
         let controller = read(&self.dhchap_ctrl_secret_file)?;
         let host = read(&self.dhchap_secret_file)?;
-        let dhchap = host.map(|host| DhchapKeys { host, controller });
+        let dhchap = host.map(|host| DhchapKeys {
+            host: vec![host.into()],
+            controller,
+        });
         let host = HostIdentity::new(self.hostnqn.as_deref()).map_err(|e| e.to_string())?;
         Ok(HostIdentity {
             psk: psk.flatten().map(Into::into),
@@ -105,8 +108,11 @@ mod tests {
         assert!(args.identity().expect_err("no key").contains("length"));
         write(&format!("{key}\n"), 0o600);
         let keys = args.identity().expect("keys").dhchap.expect("given");
-        assert_eq!(keys.host.interchange(), key);
-        assert_eq!(keys.controller, Some(keys.host));
+        let [host] = &keys.host[..] else {
+            panic!("it has one secret: {keys:?}");
+        };
+        assert_eq!(host.key.interchange(), key);
+        assert_eq!(keys.controller.as_ref(), Some(&host.key));
     }
 
     #[test]

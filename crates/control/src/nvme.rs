@@ -228,7 +228,7 @@ fn dhchap_keys(
         sink.add(&span(), text);
     }
     Some(DhchapKeys {
-        host: host?,
+        host: vec![host?.into()],
         controller,
     })
 }

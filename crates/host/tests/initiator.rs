@@ -497,7 +497,7 @@ fn controller_that_closes_amid_an_authentication_is_told_as_one_that_may_refuse_
     let key = DhchapKey::new(DhchapHash::Sha256, &mut |bytes| bytes.fill(1));
     let host = HostIdentity {
         dhchap: Some(DhchapKeys {
-            host: key,
+            host: vec![key.into()],
             controller: None,
         }),
         ..friend()

@@ -5,15 +5,15 @@
 pub mod controller;
 pub mod host;
 
-use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey};
+use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey, HostDhchap};
 use wire::nvme::authentication::MessageHeader;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// The secrets that a host and a subsystem have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DhchapKeys {
-    /// The host proves to know it.
-    pub host: DhchapKey,
+    /// The host proves to know one of them: the first, if it is weft.
+    pub host: Vec<HostDhchap>,
     /// The controller proves to know it, if it has one.
     pub controller: Option<DhchapKey>,
 }

@@ -2,8 +2,12 @@
 //! controller's against hosts that break the rules.
 #![allow(missing_docs)]
 
+use std::time::Duration;
+
 use auth::Secret;
-use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey, DhchapKeyPair, DhchapSide, DhchapTerms};
+use auth::dhchap::{
+    DhchapGroup, DhchapHash, DhchapKey, DhchapKeyPair, DhchapSide, DhchapTerms, HostDhchap,
+};
 use auth::psk::{Psk, PskHash};
 use nvmf::dhchap::controller::{Answer, Authentication, ConcatenationTerms, Outcome};
 use nvmf::dhchap::host::{self, Next};
@@ -34,7 +38,7 @@ fn fill(random: &mut Random, bytes: &mut [u8]) {
 
 fn keys(controller: Option<u64>) -> DhchapKeys {
     DhchapKeys {
-        host: key(DhchapHash::Sha256, 1),
+        host: vec![key(DhchapHash::Sha256, 1).into()],
         controller: controller.map(|seed| key(DhchapHash::Sha512, seed)),
     }
 }
@@ -170,7 +174,7 @@ fn every_hash_and_group_authenticates_one_way_and_both_ways() {
                 let met = controller.meet(keys.clone(), only(hash, group));
                 assert_eq!(met, Next::Authenticated, "{hash} {group} {is_mutual}");
                 let wanted = Outcome::Authenticated {
-                    keys,
+                    secret: keys.host[0].key.clone(),
                     hash,
                     group,
                     is_mutual,
@@ -216,7 +220,7 @@ fn both_ends_make_the_same_key_for_tls_by_every_hash_and_group_that_may() {
                 assert_eq!(met, Next::Authenticated, "{hash} {group} {is_mutual}");
                 assert_eq!(psk.as_ref().map(Psk::hash), Some(of_key));
                 let wanted = Outcome::Authenticated {
-                    keys,
+                    secret: keys.host[0].key.clone(),
                     hash,
                     group,
                     is_mutual,
@@ -244,7 +248,7 @@ fn key_for_tls_is_made_by_the_strongest_hash_and_group_that_may() {
     // One that asks for none gets none, by what it prefers.
     assert_eq!(controller.meet(keys(None), all), Next::Authenticated);
     let none = Outcome::Authenticated {
-        keys: keys(None),
+        secret: key(DhchapHash::Sha256, 1),
         hash: DhchapHash::Sha512,
         group: DhchapGroup::Null,
         is_mutual: false,
@@ -403,11 +407,36 @@ fn host_authenticates_again_with_other_secrets() {
     assert_eq!(controller.outcomes.len(), 3);
 }
 
+/// The machine takes an old one too: the registry knows what time it is.
+#[test]
+fn host_may_know_any_of_its_secrets_and_the_one_that_it_knows_is_told() {
+    let of = |seed| key(DhchapHash::Sha256, seed);
+    let until = Some(Duration::from_secs(1));
+    let both = DhchapKeys {
+        host: vec![of(1).into(), HostDhchap { key: of(2), until }],
+        ..keys(Some(9))
+    };
+    for (seed, is_known) in [(1, true), (2, true), (3, false)] {
+        let mut controller = Controller::new(both.clone(), quick());
+        let own = DhchapKeys {
+            host: vec![of(seed).into()],
+            ..keys(Some(9))
+        };
+        let met = controller.meet(own, quick());
+        assert_eq!(met == Next::Authenticated, is_known, "{met:?}");
+        let told = match controller.outcomes.pop() {
+            Some(Outcome::Authenticated { secret, .. }) => Some(secret),
+            _ => None,
+        };
+        assert_eq!(told, is_known.then(|| of(seed)));
+    }
+}
+
 /// What an administrator is told, where a secret is another's.
 #[test]
 fn wrong_secrets_are_told_apart_to_the_administrator_alone() {
     let other = |controller| DhchapKeys {
-        host: key(DhchapHash::Sha256, 77),
+        host: vec![key(DhchapHash::Sha256, 77).into()],
         ..keys(controller)
     };
     let cases = [
@@ -419,7 +448,7 @@ fn wrong_secrets_are_told_apart_to_the_administrator_alone() {
         ),
         (
             DhchapKeys {
-                host: DhchapKey::withdrawn(Secret::withdrawn([7; 32])),
+                host: vec![DhchapKey::withdrawn(Secret::withdrawn([7; 32])).into()],
                 controller: None,
             },
             keys(None),

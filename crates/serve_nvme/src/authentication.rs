@@ -103,7 +103,7 @@ impl NvmeConnection {
         match outcome {
             None => {}
             Some(Outcome::Authenticated {
-                keys,
+                secret,
                 hash,
                 group,
                 is_mutual,
@@ -111,10 +111,13 @@ impl NvmeConnection {
             }) => {
                 let mut registry = self.service.registry();
                 let taken =
-                    registry.authenticated(bound.controller, &keys, psk.as_ref(), since_1970());
+                    registry.authenticated(bound.controller, &secret, psk.as_ref(), since_1970());
                 drop(registry);
                 if let Err(why) = taken {
-                    let is_secret = why == AuthenticationRefusal::OtherSecret;
+                    let is_secret = matches!(
+                        why,
+                        AuthenticationRefusal::OtherSecret | AuthenticationRefusal::ExpiredSecret
+                    );
                     self.authentication_failed(&why, is_secret, now);
                     return Err(why);
                 }

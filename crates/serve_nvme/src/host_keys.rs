@@ -150,7 +150,7 @@ mod tests {
             hosts: None,
             terms: vec![HostTerms {
                 dhchap: Some(DhchapKeys {
-                    host: secret,
+                    host: vec![secret.into()],
                     controller: None,
                 }),
                 ..HostTerms::new(HOST)
@@ -210,7 +210,7 @@ mod tests {
         let (keys, _) = registry.dhchap(controller).expect("it has a secret");
         for (byte, made_at) in (0..).zip(times) {
             let psk = generated(byte);
-            let taken = registry.authenticated(controller, &keys, Some(&psk), *made_at);
+            let taken = registry.authenticated(controller, &keys.host[0].key, Some(&psk), *made_at);
             assert_eq!(taken, Ok(()));
         }
         let limits = ConnectionLimits {

@@ -145,7 +145,7 @@ pub fn secrets(hash: DhchapHash, host: usize, generation: u8) -> DhchapKeys {
         })
     };
     DhchapKeys {
-        host: secret(64),
+        host: vec![secret(64).into()],
         controller: Some(secret(128)),
     }
 }
@@ -343,7 +343,7 @@ pub fn words_of(spec: &SubsystemSpec) -> Vec<String> {
             .collect();
         let secrets = terms.dhchap.as_ref().map(|keys| {
             let controller = keys.controller.as_ref().map(DhchapKey::interchange);
-            (keys.host.interchange(), controller)
+            (keys.host[0].key.interchange(), controller)
         });
         format!("{} {:?} {psks:?} {secrets:?}", terms.nqn, terms.networks)
     };

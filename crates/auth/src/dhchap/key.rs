@@ -1,6 +1,7 @@
 //! Secrets of DH-HMAC-CHAP as people hand them on.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::DhchapHash;
 use crate::Secret;
@@ -35,6 +36,22 @@ impl From<InterchangeError> for DhchapKeyError {
             InterchangeError::Length => DhchapKeyError::Length,
             InterchangeError::Checksum => DhchapKeyError::Checksum,
         }
+    }
+}
+
+/// A secret of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostDhchap {
+    /// The secret.
+    pub key: DhchapKey,
+    /// When it is good for no authentication any more, since the start of 1970.
+    pub until: Option<Duration>,
+}
+
+impl From<DhchapKey> for HostDhchap {
+    /// For good.
+    fn from(key: DhchapKey) -> Self {
+        HostDhchap { key, until: None }
     }
 }
 

@@ -35,7 +35,7 @@ fn secrets_of_hosts_arrive_from_files_and_from_the_configuration() {
     let origin = origin(folder.path().to_str().unwrap());
     let config = parse(&text, &origin, &[0]).unwrap();
     let wanted = DhchapKeys {
-        host: DhchapKey::parse(KEY).unwrap(),
+        host: vec![DhchapKey::parse(KEY).unwrap().into()],
         controller: DhchapKey::parse(OWN).ok(),
     };
     assert_eq!(keys(&config), Some(&wanted));

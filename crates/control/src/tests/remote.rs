@@ -92,7 +92,7 @@ fn secrets_of_a_remote_volume_are_read_and_only_together() {
     let key = auth::dhchap::DhchapKey::parse(secret).unwrap();
     let mut with_keys = target(&[URL]);
     with_keys.host.dhchap = Some(nvmf::dhchap::DhchapKeys {
-        host: key.clone(),
+        host: vec![key.clone().into()],
         controller: Some(key),
     });
     assert_eq!(config.volumes[0].kind, kind(with_keys));

@@ -177,7 +177,10 @@ fn secrets_of_both_sides_that_the_kernel_takes_back_are_no_one_secret() {
     let (config, before) = of.parse(&before).expect("the host still needs secrets");
     let none = keys(&config);
     assert!(none.is_some() && none != first);
-    assert!(none.as_ref().is_some_and(|keys| keys.host.is_withdrawn()));
+    assert!(
+        none.as_ref()
+            .is_some_and(|keys| keys.host[0].key.is_withdrawn())
+    );
     let (config, _) = of.parse(&before).expect("nothing is new");
     assert_eq!(
         keys(&config),

@@ -40,7 +40,10 @@ pub(super) fn kind(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Opt
         sink.add(&section.span_of("dhchap_ctrl_secret_file"), text);
     }
     host.psk = psks.into_iter().next().map(|key| key.psk.into());
-    host.dhchap = of_host.map(|host| DhchapKeys { host, controller });
+    host.dhchap = of_host.map(|host| DhchapKeys {
+        host: vec![host.into()],
+        controller,
+    });
     let timeout = timeout?;
     let target = RemoteTarget {
         urls,

@@ -24,7 +24,7 @@ pub fn dhchap(input: &[u8]) {
     };
     let key = |seed| DhchapKey::new(DhchapHash::Sha256, &mut |bytes| bytes.fill(seed));
     let keys = DhchapKeys {
-        host: key(1),
+        host: vec![key(1).into()],
         controller: (config & 1 != 0).then(|| key(2)),
     };
     let (terms, kind) = match config >> 1 & 3 {

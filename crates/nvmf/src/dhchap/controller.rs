@@ -3,7 +3,8 @@
 use std::mem;
 
 use auth::dhchap::{
-    DhchapGroup, DhchapHash, DhchapKeyPair, DhchapResponse, DhchapSide, DhchapTerms, generated_psk,
+    DhchapGroup, DhchapHash, DhchapKey, DhchapKeyPair, DhchapResponse, DhchapSide, DhchapTerms,
+    HostDhchap, generated_psk,
 };
 use auth::psk::Psk;
 use faults::Fault;
@@ -41,6 +42,8 @@ struct Transaction {
 #[derive(Debug)]
 struct Proof {
     transaction: Transaction,
+    /// The secret that the host knows.
+    secret: DhchapKey,
     /// The controller's response, if the host wants one.
     response: Option<DhchapResponse>,
     /// The key for TLS, if the host wants one.
@@ -107,10 +110,10 @@ impl Answer {
 /// What changed for the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its host has proven to know the secret.
+    /// Its host has proven to know a secret.
     Authenticated {
-        /// The secrets that were the host's when it began.
-        keys: DhchapKeys,
+        /// This one of those that were the host's when it began.
+        secret: DhchapKey,
         /// By this hash.
         hash: DhchapHash,
         /// In this group.
@@ -232,9 +235,12 @@ impl Verification {
             subnqn: &self.subnqn,
         };
         let (challenge, seqnum) = (&self.asked.challenge, self.asked.seqnum);
-        let wanted = terms.response(DhchapSide::Host, &keys.host, challenge, seqnum);
-        if !wanted.matches(&self.response) && !faults::is(Fault::AnyResponse) {
-            let why = match keys.host.is_withdrawn() {
+        let is_proven = |known: &&HostDhchap| {
+            let wanted = terms.response(DhchapSide::Host, &known.key, challenge, seqnum);
+            wanted.matches(&self.response) || faults::is(Fault::AnyResponse)
+        };
+        let Some(proven) = keys.host.iter().find(is_proven) else {
+            let why = match keys.host.iter().all(|known| known.key.is_withdrawn()) {
                 true => {
                     "the host's secret was taken back: its key was revoked or has expired; put \
                      another in its place, and give it to the host (`--dhchap-secret`)"
@@ -242,9 +248,10 @@ impl Verification {
                 false => "the host's secret (`--dhchap-secret`) is not the one configured for it",
             };
             return mistake(FailureExplanation::Failed, why);
-        }
+        };
         let mut proof = Proof {
             transaction: self.asked.transaction.clone(),
+            secret: proven.key.clone(),
             response: None,
             psk: None,
         };
@@ -572,7 +579,7 @@ impl Authentication {
 
     fn succeed(&mut self, proof: Proof) {
         self.outcome = Some(Outcome::Authenticated {
-            keys: proof.transaction.keys,
+            secret: proof.secret,
             hash: proof.transaction.hash,
             group: proof.transaction.group,
             is_mutual: proof.response.is_some(),

@@ -241,7 +241,8 @@ impl Authentication {
             subnqn: &self.subnqn,
         };
         let seqnum = head.seqnum.get();
-        let response = terms.response(DhchapSide::Host, &self.keys.host, c1, seqnum);
+        let own = &self.keys.host.first().expect("a host has a secret").key;
+        let response = terms.response(DhchapSide::Host, own, c1, seqnum);
         let (mut c2, mut seqnum, mut wanted) = (vec![0; hash.len()], 0, Vec::new());
         let has_challenge = self.keys.controller.is_some() || self.concatenation.is_some();
         if has_challenge {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use auth::dhchap::DhchapKey;
 use auth::psk::Psk;
 use thiserror::Error;
 
 use super::{ControllerId, Registry};
-use crate::dhchap::DhchapKeys;
 
 /// Why a host that has authenticated is refused all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -17,24 +17,30 @@ pub enum AuthenticationRefusal {
     /// It has proven to know a secret that is not its own any more.
     #[error("the host's secret has changed since its authentication began")]
     OtherSecret,
+    /// It has proven to know a secret that is good no longer.
+    #[error(
+        "the host's secret has expired: give the host the newer one (`--dhchap-secret`) of its \
+         `dhchap_secret_file`"
+    )]
+    ExpiredSecret,
     /// It has as many controllers as it may.
     #[error("controllers_of_host_max = {0} is reached")]
     TooManyControllers(u16),
 }
 
 impl Registry {
-    /// The host of a controller has proven on one of its queues to know its secret of `keys`, which
-    /// were its own when it began, and has made the key `psk` by that at `now`, since the start of
-    /// 1970. With the first time the controller has its place among those of its host. The
+    /// The host of a controller has proven on one of its queues to know `secret`, which was one of
+    /// its own when it began, and has made the key `psk` by that at `now`, since the start of 1970.
+    /// With the first time the controller has its place among those of its host. The
     /// controller's secret may have changed: what that proved is for the host to judge.
     ///
     /// # Errors
-    /// The controller has ended since, the host's secret is another now, or there is no place. No
-    /// key is kept then.
+    /// The controller has ended since, the secret is not the host's now or has expired, or there is
+    /// no place. No key is kept then.
     pub fn authenticated(
         &mut self,
         id: ControllerId,
-        keys: &DhchapKeys,
+        secret: &DhchapKey,
         psk: Option<&Psk>,
         now: Duration,
     ) -> Result<(), AuthenticationRefusal> {
@@ -42,8 +48,13 @@ impl Registry {
         let controller = controller.filter(|controller| !controller.has_ended());
         let controller = controller.ok_or(AuthenticationRefusal::Ended)?;
         let own = controller.subsystem.dhchap_keys(&controller.hostnqn);
-        if own.is_none_or(|own| own.host != keys.host) {
+        let own = own.map_or(&[][..], |own| &own.host);
+        let mut same = own.iter().filter(|known| known.key == *secret).peekable();
+        if same.peek().is_none() {
             return Err(AuthenticationRefusal::OtherSecret);
+        }
+        if same.all(|known| known.until.is_some_and(|until| until <= now)) {
+            return Err(AuthenticationRefusal::ExpiredSecret);
         }
         let entry = self.entries.get_mut(&controller.subsystem.nqn);
         let entry = entry.ok_or(AuthenticationRefusal::Ended)?;
@@ -60,7 +71,7 @@ impl Registry {
             controller.is_proven = true;
         }
         if let Some(psk) = psk {
-            self.add_generated_key(id, psk, now);
+            self.add_generated_key(id, (psk, secret), now);
         }
         Ok(())
     }

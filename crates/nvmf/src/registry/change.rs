@@ -46,9 +46,9 @@ impl Registry {
             let differences = differences(previous, &subsystem);
             let entry = self.entries.get_mut(&subsystem.nqn).expect("found before");
             entry.subsystem = subsystem.clone();
-            entry.generated.retain_hosts(|host| {
+            entry.generated.retain(|host, secret| {
                 let keys = subsystem.dhchap_keys(host);
-                keys.is_some() && keys == previous.dhchap_keys(host)
+                keys.is_some_and(|keys| keys.host.iter().any(|known| known.key == *secret))
             });
             let has_to = |host: &str| subsystem.dhchap_keys(host).is_some();
             entry.unproven.retain_hosts(has_to);

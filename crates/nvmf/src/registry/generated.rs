@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use auth::dhchap::DhchapKey;
 use auth::psk::{Derivation, Psk, PskIdentity, TlsPsk};
 
 use super::{ControllerId, Registry};
@@ -16,6 +17,8 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 pub struct GeneratedKey {
     /// The key.
     pub psk: TlsPsk,
+    /// By which secret.
+    secret: DhchapKey,
     /// When it is good for no connection any more, since the start of 1970.
     pub until: Duration,
 }
@@ -47,9 +50,12 @@ impl GeneratedKeys {
         }
     }
 
-    /// Keeps the keys of those hosts that `keeps` names.
-    pub(super) fn retain_hosts(&mut self, keeps: impl Fn(&str) -> bool) {
-        self.0.retain(|hostnqn, _| keeps(hostnqn));
+    /// Keeps the keys whose host has still, by `has`, the secret that made them.
+    pub(super) fn retain(&mut self, has: impl Fn(&str, &DhchapKey) -> bool) {
+        self.0.retain(|hostnqn, keys| {
+            keys.retain(|key| has(hostnqn, &key.secret));
+            !keys.is_empty()
+        });
     }
 
     fn find(&self, hostnqn: &str, identity: &str) -> Option<&GeneratedKey> {
@@ -59,13 +65,18 @@ impl GeneratedKeys {
 }
 
 impl Registry {
-    /// Keeps the key that the host of a controller has made by authentication at `now`, since
-    /// the start of 1970. It is good for an hour, in place of the one of that kind that the
+    /// Keeps the key that the host of a controller has made by a secret at `now`, since the start
+    /// of 1970. It is good for an hour, in place of the one of that kind that the
     /// controller speaks TLS by.
     ///
     /// A controller that speaks TLS takes its key with it when it ends. One that does not has
     /// made the key for another, whose host comes next: its I/O queues are refused from now on.
-    pub(super) fn add_generated_key(&mut self, id: ControllerId, psk: &Psk, now: Duration) {
+    pub(super) fn add_generated_key(
+        &mut self,
+        id: ControllerId,
+        (psk, secret): (&Psk, &DhchapKey),
+        now: Duration,
+    ) {
         let Some(controller) = self.controllers.get_mut(&id) else {
             return;
         };
@@ -84,7 +95,8 @@ impl Registry {
         let until = now + LIFETIME;
         // Each of a host's controllers has one.
         let max = subsystem.limits.controllers_of_host_max.into();
-        let key = GeneratedKey { psk, until };
+        let secret = secret.clone();
+        let key = GeneratedKey { psk, secret, until };
         entry.generated.add(hostnqn, key, max);
     }
 

@@ -75,7 +75,9 @@ fn storm(bench: &mut Bench) -> Vec<u64> {
 
 fn authenticate(bench: &mut Bench, id: ControllerId) -> Result<(), AuthenticationRefusal> {
     let (keys, _) = bench.registry.dhchap(id).expect("the host has a secret");
-    bench.registry.authenticated(id, &keys, None, NOW)
+    bench
+        .registry
+        .authenticated(id, &keys.host[0].key, None, NOW)
 }
 
 /// A host that has a key comes by it.
@@ -176,7 +178,9 @@ fn controller_that_was_closed_for_another_is_not_let_in_by_authentication() {
     let oldest = admin_queue(&mut bench, None).controller;
     let (keys, _) = bench.registry.dhchap(oldest).expect("a secret");
     storm(&mut bench);
-    let taken = bench.registry.authenticated(oldest, &keys, None, NOW);
+    let taken = bench
+        .registry
+        .authenticated(oldest, &keys.host[0].key, None, NOW);
     assert_eq!(taken, Err(AuthenticationRefusal::Ended));
     // It leaves no place behind, either.
     bench.registry.disconnected(oldest, 0);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::dhchap::{DhchapHash, DhchapKey};
+use auth::dhchap::{DhchapHash, DhchapKey, HostDhchap};
 use auth::psk::{Derivation, Psk, PskHash};
 use auth::{HostPsk, Secret};
 use nvmf::dhchap::DhchapKeys;
@@ -19,9 +19,13 @@ use crate::bench::{Bench, CC_ENABLE, HOST, NQN, command, data};
 
 pub const NOW: Duration = Duration::from_secs(1_800_000_000);
 
+fn key(byte: u8) -> DhchapKey {
+    DhchapKey::new(DhchapHash::Sha256, &mut |bytes| bytes.fill(byte))
+}
+
 fn secret(byte: u8) -> Option<DhchapKeys> {
     Some(DhchapKeys {
-        host: DhchapKey::new(DhchapHash::Sha256, &mut |bytes| bytes.fill(byte)),
+        host: vec![key(byte).into()],
         controller: None,
     })
 }
@@ -66,7 +70,9 @@ pub fn admin_queue(bench: &mut Bench, byte: Option<u8>) -> Connected {
 pub fn make_key(bench: &mut Bench, id: ControllerId, byte: u8) {
     let (keys, _) = bench.registry.dhchap(id).expect("the host has a secret");
     let psk = generated(byte);
-    let taken = bench.registry.authenticated(id, &keys, Some(&psk), NOW);
+    let taken = bench
+        .registry
+        .authenticated(id, &keys.host[0].key, Some(&psk), NOW);
     assert_eq!(taken, Ok(()));
 }
 
@@ -245,10 +251,52 @@ fn keys_go_with_the_secret_that_made_them() {
 }
 
 #[test]
+fn old_secret_and_keys_that_it_made_are_good_beside_a_new_one_until_its_time() {
+    let mut bench = bench();
+    let id = admin_queue(&mut bench, None).controller;
+    make_key(&mut bench, id, 1);
+    let over = NOW + Duration::from_secs(10);
+    let old = HostDhchap {
+        key: key(1),
+        until: Some(over),
+    };
+    let terms = |host| HostTerms {
+        dhchap: Some(DhchapKeys {
+            host,
+            controller: None,
+        }),
+        ..HostTerms::new(HOST)
+    };
+    set_terms(&mut bench, terms(vec![key(2).into(), old.clone()]), 4);
+    assert!(has_key(&bench, 1), "the secret that made it is the host's");
+    let expired = Err(AuthenticationRefusal::ExpiredSecret);
+    let other = Err(AuthenticationRefusal::OtherSecret);
+    for (byte, now, taken) in [
+        (1, over - Duration::from_secs(1), Ok(())),
+        (1, over, expired),
+        (2, over, Ok(())),
+        (3, over, other),
+    ] {
+        let psk = generated(byte + 10);
+        let told = bench
+            .registry
+            .authenticated(id, &key(byte), Some(&psk), now);
+        assert_eq!(told, taken, "secret {byte}");
+    }
+    let known: Vec<u8> = (1..20).filter(|byte| has_key(&bench, *byte)).collect();
+    assert_eq!(known, [1, 11, 12], "an expired secret makes no key");
+    // Each goes with its own.
+    set_terms(&mut bench, terms(vec![key(2).into()]), 4);
+    let known: Vec<u8> = (1..20).filter(|byte| has_key(&bench, *byte)).collect();
+    assert_eq!(known, [12]);
+    let told = bench.registry.authenticated(id, &key(1), None, NOW);
+    assert_eq!(told, other);
+}
+
+#[test]
 fn secret_that_was_replaced_amid_authentication_makes_no_key() {
     let mut bench = bench();
     let id = admin_queue(&mut bench, None).controller;
-    let (old, _) = bench.registry.dhchap(id).expect("the host has a secret");
     for dhchap in [secret(2), None] {
         let terms = HostTerms {
             dhchap,
@@ -256,7 +304,7 @@ fn secret_that_was_replaced_amid_authentication_makes_no_key() {
         };
         set_terms(&mut bench, terms, 4);
         for psk in [Some(generated(1)), None] {
-            let taken = bench.registry.authenticated(id, &old, psk.as_ref(), NOW);
+            let taken = bench.registry.authenticated(id, &key(1), psk.as_ref(), NOW);
             assert_eq!(taken, Err(AuthenticationRefusal::OtherSecret));
         }
         assert!(!has_key(&bench, 1));
@@ -267,18 +315,18 @@ fn secret_that_was_replaced_amid_authentication_makes_no_key() {
 fn secret_of_the_controller_that_is_replaced_amid_authentication_refuses_no_host() {
     let mut bench = bench();
     let id = admin_queue(&mut bench, None).controller;
-    for replaced in [secret(2).map(|keys| keys.host), None] {
+    for replaced in [Some(key(2)), None] {
         let (old, _) = bench.registry.dhchap(id).expect("the host has a secret");
         let dhchap = Some(DhchapKeys {
             controller: replaced,
-            ..old.clone()
+            ..old
         });
         let terms = HostTerms {
             dhchap,
             ..HostTerms::new(HOST)
         };
         set_terms(&mut bench, terms, 4);
-        let taken = bench.registry.authenticated(id, &old, None, NOW);
+        let taken = bench.registry.authenticated(id, &key(1), None, NOW);
         assert_eq!(taken, Ok(()), "the host's own is the same");
     }
 }
@@ -289,14 +337,13 @@ fn keys_go_with_their_host_when_its_controllers_are_ended() {
     let plain = admin_queue(&mut bench, None);
     let connection = bench.last_connection();
     make_key(&mut bench, plain.controller, 1);
-    let (keys, _) = bench.registry.dhchap(plain.controller).expect("a secret");
     let change = bench.registry.end_controllers_of(&[connection].into());
     assert_eq!(change.closing, [connection]);
     assert!(!has_key(&bench, 1));
     let psk = generated(2);
     let taken = bench
         .registry
-        .authenticated(plain.controller, &keys, Some(&psk), NOW);
+        .authenticated(plain.controller, &key(1), Some(&psk), NOW);
     assert_eq!(taken, Err(AuthenticationRefusal::Ended));
     assert!(!has_key(&bench, 2));
 }

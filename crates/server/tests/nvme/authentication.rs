@@ -30,7 +30,7 @@ pub fn random(bytes: &mut [u8]) {
 pub fn keys(is_mutual: bool) -> DhchapKeys {
     let key = |hash| DhchapKey::new(hash, &mut random);
     DhchapKeys {
-        host: key(DhchapHash::Sha256),
+        host: vec![key(DhchapHash::Sha256).into()],
         controller: is_mutual.then(|| key(DhchapHash::Sha384)),
     }
 }
