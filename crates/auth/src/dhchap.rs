@@ -16,7 +16,7 @@ use crate::psk::Psk;
 use crate::secret::are_equal;
 
 pub use group::{DhchapGroup, DhchapKeyPair};
-pub use key::{DhchapKey, DhchapKeyError, HostDhchap};
+pub use key::{DhchapKey, DhchapKeyError};
 
 /// The hash that responses are computed with: the numbers of the messages (figure 445).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

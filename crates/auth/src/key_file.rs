@@ -1,29 +1,75 @@
-//! Files of keys for TLS: a key a line, and until when it is good.
+//! Files of the keys of a host, for TLS or DH-HMAC-CHAP: a key a line, and until when it is good.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use zeroize::Zeroizing;
 
 use crate::Secret;
+use crate::dhchap::DhchapKey;
 use crate::psk::Psk;
 
 /// Bytes of a file, at most.
 pub const KEY_FILE_BYTES_MAX: usize = 4096;
 /// Bytes of a line that is written, at most.
-const LINE_BYTES_MAX: usize = 128;
+const LINE_BYTES_MAX: usize = 160;
 /// Keys that one host may have at a time.
 const KEYS_MAX: usize = 8;
 
 /// A key of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostPsk {
+pub struct HostKey<K> {
     /// The key.
-    pub psk: Psk,
+    pub key: K,
     /// When it is good for no connection any more, since the start of 1970.
     pub until: Option<Duration>,
 }
 
-impl HostPsk {
+/// A key of a host for TLS.
+pub type HostPsk = HostKey<Psk>;
+
+/// A secret of a host for DH-HMAC-CHAP.
+pub type HostDhchap = HostKey<DhchapKey>;
+
+impl<K> From<K> for HostKey<K> {
+    /// For good.
+    fn from(key: K) -> Self {
+        HostKey { key, until: None }
+    }
+}
+
+/// What is a word of text in a file of keys.
+pub trait KeyText: Sized {
+    /// The key of a text.
+    ///
+    /// # Errors
+    /// What of it is wrong, without it.
+    fn of_text(text: &str) -> Result<Self, String>;
+
+    /// As it is written: whoever sees it has it.
+    fn text(&self) -> String;
+}
+
+impl KeyText for Psk {
+    fn of_text(text: &str) -> Result<Psk, String> {
+        Psk::parse(text).map_err(|why| why.to_string())
+    }
+
+    fn text(&self) -> String {
+        self.interchange()
+    }
+}
+
+impl KeyText for DhchapKey {
+    fn of_text(text: &str) -> Result<DhchapKey, String> {
+        DhchapKey::parse(text).map_err(|why| why.to_string())
+    }
+
+    fn text(&self) -> String {
+        self.interchange()
+    }
+}
+
+impl<K> HostKey<K> {
     /// Takes it back, with whatever time it had.
     pub fn withdraw(&mut self) {
         self.until = Some(Duration::ZERO);
@@ -40,7 +86,7 @@ impl HostPsk {
 ///
 /// # Errors
 /// What is wrong with it, without a key.
-pub fn parse_keys(bytes: &[u8]) -> Result<Vec<HostPsk>, String> {
+pub fn parse_keys<K: KeyText>(bytes: &[u8]) -> Result<Vec<HostKey<K>>, String> {
     if bytes.len() > KEY_FILE_BYTES_MAX {
         return Err(format!(
             "it is longer than {KEY_FILE_BYTES_MAX} bytes: a key is a line"
@@ -64,16 +110,16 @@ pub fn parse_keys(bytes: &[u8]) -> Result<Vec<HostPsk>, String> {
     }
 }
 
-/// A line: `NVMeTLSkey-1:...:`, and perhaps `until` with a time.
-fn key(line: &str) -> Result<HostPsk, String> {
+/// A line: `NVMeTLSkey-1:...:` or `DHHC-1:...:`, and perhaps `until` with a time.
+fn key<K: KeyText>(line: &str) -> Result<HostKey<K>, String> {
     let mut words = line.split_whitespace();
-    let psk = Psk::parse(words.next().unwrap_or_default()).map_err(|why| why.to_string())?;
+    let key = K::of_text(words.next().unwrap_or_default())?;
     let until = match (words.next(), words.next(), words.next()) {
         (None, ..) => None,
         (Some("until"), Some(time), None) => Some(time_of(time)?),
         _ => return Err("behind a key stands `until` and a time, or nothing".to_owned()),
     };
-    Ok(HostPsk { psk, until })
+    Ok(HostKey { key, until })
 }
 
 fn time_of(text: &str) -> Result<Duration, String> {
@@ -84,12 +130,12 @@ fn time_of(text: &str) -> Result<Duration, String> {
 
 /// The text of a file of keys.
 #[must_use]
-pub fn key_lines(keys: &[HostPsk]) -> Secret {
+pub fn key_lines<K: KeyText>(keys: &[HostKey<K>]) -> Secret {
     // Of the whole size at once: what grows leaves copies behind.
     let mut text = Vec::with_capacity(keys.len() * LINE_BYTES_MAX);
-    for key in keys {
-        text.extend_from_slice(Zeroizing::new(key.psk.interchange()).as_bytes());
-        if let Some(until) = key.until {
+    for HostKey { key, until } in keys {
+        text.extend_from_slice(Zeroizing::new(key.text()).as_bytes());
+        if let Some(until) = *until {
             let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + until);
             text.extend_from_slice(format!(" until {until}").as_bytes());
         }
@@ -101,12 +147,13 @@ pub fn key_lines(keys: &[HostPsk]) -> Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dhchap::DhchapHash;
     use crate::psk::PskHash;
 
     #[test]
     fn keys_are_read_as_they_are_written() {
         let key = |byte, until| HostPsk {
-            psk: Psk::new(PskHash::Sha384, |bytes| bytes.fill(byte)),
+            key: Psk::new(PskHash::Sha384, |bytes| bytes.fill(byte)),
             until,
         };
         let until = Duration::from_secs(1_800_000_000);
@@ -114,7 +161,7 @@ mod tests {
         let written = key_lines(&keys);
         let text = str::from_utf8(written.bytes()).unwrap();
         assert!(written.len() <= keys.len() * LINE_BYTES_MAX);
-        let read = |text: &str| parse_keys(text.as_bytes());
+        let read = |text: &str| parse_keys::<Psk>(text.as_bytes());
         assert_eq!(read(&format!("# rotated\n\n{text}")), Ok(keys));
         for (text, why) in [
             ("", "it has no key"),
@@ -136,6 +183,23 @@ mod tests {
             assert!(told.contains(why), "{told}");
             assert!(!told.contains("AQEBAQ"), "no key is shown: {told}");
         }
-        assert!(parse_keys(b"\xff").unwrap_err().contains("no text"));
+        assert!(parse_keys::<Psk>(b"\xff").unwrap_err().contains("no text"));
+    }
+
+    #[test]
+    fn secrets_of_every_length_are_read_as_they_are_written() {
+        let until = Some(Duration::from_secs(1_800_000_000));
+        let key = |hash| DhchapKey::new(hash, &mut |bytes| bytes.fill(7));
+        let keys: Vec<_> = DhchapHash::ALL
+            .map(|hash| HostDhchap {
+                key: key(hash),
+                until,
+            })
+            .into();
+        let written = key_lines(&keys);
+        assert!(written.len() <= keys.len() * LINE_BYTES_MAX);
+        assert_eq!(parse_keys(written.bytes()), Ok(keys));
+        let told = parse_keys::<Psk>(written.bytes()).unwrap_err();
+        assert!(told.contains("line 1: it is no TLS key"), "{told}");
     }
 }

@@ -22,6 +22,8 @@ pub mod user;
 
 pub use chap::{Algorithm, Challenge, Response};
 pub use file_mode::FileAccess;
-pub use key_file::{HostPsk, KEY_FILE_BYTES_MAX, key_lines, parse_keys};
+pub use key_file::{
+    HostDhchap, HostKey, HostPsk, KEY_FILE_BYTES_MAX, KeyText, key_lines, parse_keys,
+};
 pub use network::{Network, NetworkError};
 pub use secret::Secret;

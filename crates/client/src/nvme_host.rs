@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use auth::dhchap::DhchapKey;
 use auth::psk::Psk;
-use auth::{KEY_FILE_BYTES_MAX, parse_keys};
+use auth::{KEY_FILE_BYTES_MAX, KeyText, parse_keys};
 use clap::Args;
-use host::{DhchapKey, DhchapKeys, HostIdentity};
+use host::{DhchapKeys, HostIdentity};
 
 use crate::private_file::read_private;
 
@@ -18,7 +19,8 @@ pub struct NvmeHostArgs {
     /// File with the key by which TLS is spoken, as `weft key new` makes it; the first in it
     #[arg(long, value_name = "FILE", requires = "hostnqn")]
     pub psk_file: Option<PathBuf>,
-    /// File with the DH-HMAC-CHAP secret of this host, as `nvme gen-dhchap-key` writes it
+    /// File with the DH-HMAC-CHAP secret of this host, as `weft key new --dhchap` or
+    /// `nvme gen-dhchap-key` makes it; the first in it
     #[arg(long, value_name = "FILE", requires = "hostnqn")]
     pub dhchap_secret_file: Option<PathBuf>,
     /// File with the secret that the controller must prove to know
@@ -32,39 +34,31 @@ impl NvmeHostArgs {
     /// # Errors
     /// A sentence for the user.
     pub fn identity(&self) -> Result<HostIdentity, String> {
-        let psk = self.psk_file.as_deref().map(psk).transpose()?;
-        let read = |path: &Option<PathBuf>| path.as_deref().map(secret).transpose();
-        let controller = read(&self.dhchap_ctrl_secret_file)?;
-        let host = read(&self.dhchap_secret_file)?;
-        let dhchap = host.map(|host| DhchapKeys {
+        let psk = first_key(self.psk_file.as_deref())?;
+        let controller = first_key(self.dhchap_ctrl_secret_file.as_deref())?;
+        let host = first_key(self.dhchap_secret_file.as_deref())?;
+        let dhchap = host.map(|host: DhchapKey| DhchapKeys {
             host: vec![host.into()],
             controller,
         });
         let host = HostIdentity::new(self.hostnqn.as_deref()).map_err(|e| e.to_string())?;
         Ok(HostIdentity {
-            psk: psk.flatten().map(Into::into),
+            psk: psk.map(|psk: Psk| psk.into()),
             dhchap,
             ..host
         })
     }
 }
 
-/// The first key of a file.
-fn psk(path: &Path) -> Result<Option<Psk>, String> {
+/// The first key of a file, if one is named.
+fn first_key<K: KeyText>(path: Option<&Path>) -> Result<Option<K>, String> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
     let bytes = read_private(path, KEY_FILE_BYTES_MAX + 1)?;
     let keys = parse_keys(bytes.bytes()).map_err(|why| format!("{}: {why}", path.display()))?;
-    Ok(keys.into_iter().next().map(|key| key.psk))
+    Ok(keys.into_iter().next().map(|first| first.key))
 }
-
-/// The secret in a file.
-fn secret(path: &Path) -> Result<DhchapKey, String> {
-    let bytes = read_private(path, SECRET_BYTES_MAX)?;
-    let text = str::from_utf8(bytes.bytes()).unwrap_or_default();
-    DhchapKey::parse(text.trim_end()).map_err(|why| format!("{}: {why}", path.display()))
-}
-
-/// More than any secret of DH-HMAC-CHAP has as text.
-const SECRET_BYTES_MAX: usize = 255;
 
 #[cfg(test)]
 mod tests {

@@ -169,13 +169,23 @@ pub fn tls_key_steps(host: &str, subsystem: &str, file: &str) -> Vec<ClientStep>
     ]
 }
 
-/// What a Linux host with a secret writes once, so that no argument of nvme-cli has it.
+/// What a Linux host does with its copy of a secret, the first line of `file`, once.
+#[must_use]
+pub fn dhchap_secret_steps(host: &str, subsystem: &str, file: &str) -> Vec<ClientStep> {
+    let at = ("tcp", "ADDRESS", 4420);
+    let proof = (HostProof::new(false, true), "");
+    secret_steps(at, (host, subsystem), file, proof)
+}
+
+/// What a Linux host with a secret in `secret_file` writes once, so that no argument of nvme-cli
+/// has it.
 fn secret_steps(
-    (by, address): (&str, SocketAddr),
-    nqn: &str,
+    (by, ip, port): (&str, &str, u16),
+    (host_nqn, nqn): (&str, &str),
+    secret_file: &str,
     (host, comment): (HostProof, &str),
 ) -> Vec<ClientStep> {
-    let (ip, port) = (address.ip(), address.port());
+    let secret = format!("$(head -n1 {secret_file})");
     let tls = |line: &str| {
         if host.tls {
             line.to_owned()
@@ -194,8 +204,8 @@ fn secret_steps(
             "Its secret, with nvme-cli 2, in a file for root alone; before 2.11 nvme-cli takes it \
              as an argument alone (--dhchap-secret)",
             format!(
-                "[{{\"hostnqn\": \"{HOST_NQN_THERE}\", \"hostid\": \"$(cat /etc/nvme/hostid)\",\n  \
-                 \"dhchap_key\": \"{HOST_SECRET}\",\n  \
+                "[{{\"hostnqn\": \"{host_nqn}\", \"hostid\": \"$(cat /etc/nvme/hostid)\",\n  \
+                 \"dhchap_key\": \"{secret}\",\n  \
                  \"subsystems\": [{{\"nqn\": \"{nqn}\", \"ports\": [\n    \
                  {{\"transport\": \"{by}\", \"traddr\": \"{ip}\", \"trsvcid\": \"{port}\"{json_tls}}}]}}]}}]"
             ),
@@ -203,7 +213,7 @@ fn secret_steps(
         file(
             "The same with nvme-cli 3",
             format!(
-                "[Subsystem]\nnqn = {nqn}\n{ini_tls}kxchap-secret = {HOST_SECRET}\n\
+                "[Subsystem]\nnqn = {nqn}\n{ini_tls}kxchap-secret = {secret}\n\
                  controller = transport={by};traddr={ip};trsvcid={port}"
             ),
         ),
@@ -329,7 +339,8 @@ impl Reached<'_> {
         let lines: Vec<_> = first.into_iter().chain(connect).collect();
         let mut steps = vec![step("From Linux, as root, with nvme-cli", &lines)];
         for way in proof.ways().filter(|(host, _)| host.dhchap) {
-            steps.extend(secret_steps((by, self.address), nqn, way));
+            let (at, names) = ((by, &*ip.to_string(), port), (HOST_NQN_THERE, nqn));
+            steps.extend(secret_steps(at, names, "host.dhchap", way));
         }
         if proof.ways().any(|(host, _)| host.tls) {
             let title = "A key for TLS, made here once for each host: it prints what both sides do";
@@ -614,8 +625,6 @@ impl Reached<'_> {
 const TLS_OPTION: &str = " --tls";
 /// The file by which nvme-cli is told the secret of a host.
 const SECRET_FILE: &str = "host.conf";
-/// The secret of a host, which stands in a file there.
-const HOST_SECRET: &str = "$(cat host.dhchap)";
 /// Stands for the NQN of a host.
 const HOST_NQN: &str = "HOSTNQN";
 /// The same on the host itself.
@@ -864,9 +873,9 @@ mod tests {
         let told = of_subsystem(proof, ClientSystem::Linux);
         for line in [
             "nvme connect --config host.conf",
-            "  \"dhchap_key\": \"$(cat host.dhchap)\",",
+            "  \"dhchap_key\": \"$(head -n1 host.dhchap)\",",
             "    {\"transport\": \"tcp\", \"traddr\": \"192.0.2.1\", \"trsvcid\": \"3260\"}]}]}]",
-            "kxchap-secret = $(cat host.dhchap)",
+            "kxchap-secret = $(head -n1 host.dhchap)",
         ] {
             assert!(told.lines().any(|told| told == line), "{line}: {told}");
         }
@@ -891,7 +900,7 @@ mod tests {
             ..ListenerSpec::from(SocketAddr::from(([192, 0, 2, 1], 4420)))
         });
         let key = auth::HostPsk {
-            psk: auth::psk::Psk::new(auth::psk::PskHash::Sha256, |bytes| bytes.fill(1)),
+            key: auth::psk::Psk::new(auth::psk::PskHash::Sha256, |bytes| bytes.fill(1)),
             until: None,
         };
         let keyed = HostTerms {

@@ -486,7 +486,10 @@ mod tests {
     fn host_that_was_not_let_in_is_not_cut_by_its_terms() {
         let psk = Psk::new(PskHash::Sha256, |_| ());
         let with_psk = HostTerms {
-            psks: vec![HostPsk { psk, until: None }],
+            psks: vec![HostPsk {
+                key: psk,
+                until: None,
+            }],
             ..HostTerms::new("a")
         };
         let listed = |hosts: &[&str], terms: &[HostTerms]| {
@@ -508,7 +511,7 @@ mod tests {
         let psk = Psk::new(PskHash::Sha256, |_| ());
         let with_psk = |nqn| HostTerms {
             psks: vec![HostPsk {
-                psk: psk.clone(),
+                key: psk.clone(),
                 until: None,
             }],
             ..HostTerms::new(nqn)

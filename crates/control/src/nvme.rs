@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use auth::HostPsk;
-use auth::dhchap::{DhchapGroup, DhchapHash};
+use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey};
 use nvmf::command::AnaState;
 use nvmf::dhchap::{DhchapChoice, DhchapKeys};
 use nvmf::{AnaGroup, HostTerms, check_host_nqn, check_subsystem_nqn};
@@ -176,19 +176,20 @@ pub(crate) fn host_name(terms: &HostTerms) -> String {
     }
 }
 
-/// Which hosts have keys for TLS that have all expired or were all revoked: they are refused.
+/// Which hosts have keys for TLS, or secrets of DH-HMAC-CHAP, that have all expired or were all
+/// revoked: they are refused.
 pub(crate) fn expired_notes(config: &Config) -> impl Iterator<Item = String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
+    let is_over = move |until: Option<Duration>| until.is_some_and(|until| until <= now);
     let all = config.subsystems.iter().flat_map(|subsystem| {
         let terms = subsystem.terms.iter();
         terms.map(|terms| (&*subsystem.nqn, terms))
     });
-    let expired = all.filter(move |(_, terms)| {
-        let mut keys = terms.psks.iter();
-        terms.needs_tls() && keys.all(|key| key.until.is_some_and(|until| until <= now))
+    let expired = all.clone().filter(move |(_, terms)| {
+        terms.needs_tls() && terms.psks.iter().all(|key| is_over(key.until))
     });
-    expired.map(|(subnqn, terms)| {
+    let expired = expired.map(|(subnqn, terms)| {
         let why = match terms.psks.iter().all(HostPsk::is_withdrawn) {
             true => {
                 "was revoked in its keyring, or has expired there: `keyctl padd` puts another in \
@@ -200,7 +201,19 @@ pub(crate) fn expired_notes(config: &Config) -> impl Iterator<Item = String> {
             "subsystem {subnqn}: every key of {} {why}",
             host_name(terms)
         )
-    })
+    });
+    let has_no_secret = move |terms: &HostTerms| {
+        let secrets = terms.dhchap.as_ref().map(|keys| keys.host.iter());
+        secrets.is_some_and(|mut secrets| secrets.all(|key| is_over(key.until)))
+    };
+    let without_secret = all.filter(move |(_, terms)| has_no_secret(terms));
+    expired.chain(without_secret.map(|(subnqn, terms)| {
+        format!(
+            "subsystem {subnqn}: every secret of {} has expired: `weft key check` says when, \
+             `weft key rotate` makes another",
+            host_name(terms)
+        )
+    }))
 }
 
 /// The secrets that a host authenticates with, if it must.
@@ -213,7 +226,7 @@ fn dhchap_keys(
     const HOST_KEYS: (&str, &str) = ("dhchap_secret", "dhchap_secret_file");
     const CONTROLLER_KEYS: (&str, &str) = ("dhchap_ctrl_secret", "dhchap_ctrl_secret_file");
     let has = |(itself, in_file)| section.has(itself) || section.has(in_file);
-    let host = secrets.dhchap_key(sink, section, HOST_KEYS, nqn);
+    let host = secrets.dhchap_keys(sink, section, HOST_KEYS, nqn);
     let controller = secrets.dhchap_key(sink, section, CONTROLLER_KEYS, subnqn);
     let span = || match section.has(CONTROLLER_KEYS.0) {
         true => section.span_of(CONTROLLER_KEYS.0),
@@ -223,12 +236,13 @@ fn dhchap_keys(
         let text = "weft proves itself to a host that does so too: give `dhchap_secret_file`";
         sink.add(&span(), text);
     }
-    if host.is_some() && host == controller {
+    let is_known = |key: &DhchapKey| host.iter().flatten().any(|known| known.key == *key);
+    if controller.as_ref().is_some_and(is_known) {
         let text = "the host proves itself by the same secret: weft needs one of its own";
         sink.add(&span(), text);
     }
     Some(DhchapKeys {
-        host: vec![host?.into()],
+        host: host?,
         controller,
     })
 }

@@ -912,7 +912,14 @@ fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> Option<String> {
     let mut text = told(Some(&names), "get other terms (`host`)");
     let loses_keys = |(old, new): &(HostTerms, HostTerms)| {
         let is_gone = |psk| !new.psks.contains(psk);
-        old.psks.iter().any(is_gone) || (old.dhchap.is_some() && old.dhchap != new.dhchap)
+        let loses_secrets = old.dhchap.as_ref().is_some_and(|old| match &new.dhchap {
+            None => true,
+            Some(new) => {
+                let is_gone = |secret| !new.host.contains(secret);
+                old.controller != new.controller || old.host.iter().any(is_gone)
+            }
+        });
+        loses_secrets || old.psks.iter().any(is_gone)
     };
     if changed.iter().any(loses_keys) {
         text += "; connections by keys that are gone stay";

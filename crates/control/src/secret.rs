@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use auth::dhchap::DhchapKey;
-use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
+use auth::{HostDhchap, HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
 use iscsi::Credentials;
 use tls::{KeyNow, SecretPlace};
 
@@ -155,14 +155,37 @@ impl<'o> Secrets<'o> {
         }
         let made = format!("write the secret of {user} to it, and no other line");
         let names = ("secret", "secret_file");
-        let secret = self.made(sink, section, names, &made, |secret| {
+        let placed = (SECRET_TEXT_BYTES, &*made);
+        let secret = self.made(sink, section, names, placed, |secret| {
             server::check::chap_secret(secret)?;
             Ok(secret.clone())
         });
         secret.map(|(secret, stand_in, span)| (stand_in.unwrap_or(secret), span))
     }
 
-    /// The key of DH-HMAC-CHAP of `nqn` under one of two names, if it is there.
+    /// The secrets of DH-HMAC-CHAP of `nqn` under one of two names, if it is there: in a file
+    /// there may be several.
+    pub fn dhchap_keys(
+        &self,
+        sink: &mut Sink,
+        section: &Section,
+        names: (&'static str, &'static str),
+        nqn: &str,
+    ) -> Option<Vec<HostDhchap>> {
+        let made = format!(
+            "`weft key new FILE --dhchap` or `umask 077; nvme gen-dhchap-key --nqn={nqn} > FILE` makes one"
+        );
+        let placed = (KEY_FILE_BYTES_MAX + 1, &*made);
+        let keys = self.made(sink, section, names, placed, |secret| {
+            parse_keys(secret.bytes())
+        });
+        keys.map(|(keys, stand_in, _)| match stand_in {
+            Some(stand_in) => vec![DhchapKey::withdrawn(stand_in).into()],
+            None => keys,
+        })
+    }
+
+    /// The secret of DH-HMAC-CHAP that a controller proves itself by, likewise: the only one.
     pub fn dhchap_key(
         &self,
         sink: &mut Sink,
@@ -170,26 +193,26 @@ impl<'o> Secrets<'o> {
         names: (&'static str, &'static str),
         nqn: &str,
     ) -> Option<DhchapKey> {
-        let made = format!("`umask 077; nvme gen-dhchap-key --nqn={nqn} > FILE` makes one");
-        let key = self.made(sink, section, names, &made, |secret| {
-            let text = str::from_utf8(secret.bytes()).unwrap_or_default();
-            DhchapKey::parse(text.trim_end()).map_err(|why| why.to_string())
-        });
-        key.map(|(key, stand_in, _)| match stand_in {
-            Some(stand_in) => DhchapKey::withdrawn(stand_in),
-            None => key,
-        })
+        let keys = self.dhchap_keys(sink, section, names, nqn)?;
+        let Ok([HostDhchap { key, until: None }]) = <[_; 1]>::try_from(keys) else {
+            let (itself, in_file) = names;
+            let name = if section.has(itself) { itself } else { in_file };
+            let text = "a controller proves itself by one secret, which is good for good";
+            sink.add(&section.span_of(name), format!("`{name}`: {text}"));
+            return None;
+        };
+        Some(key)
     }
 
     /// What `make` makes of the secret that stands under the first of two names, or in the place
-    /// that the second names, what stands for it if it was taken back, and where that is. `made`
-    /// says how it comes to be there.
+    /// that the second names, what stands for it if it was taken back, and where that is. The
+    /// place has `most` bytes at most; `made` says how they come to be there.
     fn made<T>(
         &self,
         sink: &mut Sink,
         section: &Section,
         (itself, in_file): (&'static str, &'static str),
-        made: &str,
+        (most, made): (usize, &str),
         make: impl Fn(&Secret) -> Result<T, String>,
     ) -> Option<(T, Option<Secret>, Range<usize>)> {
         let key = match (section.has(itself), section.has(in_file)) {
@@ -207,7 +230,7 @@ impl<'o> Secrets<'o> {
         let span = section.span_of(key);
         if key == in_file {
             let of_line = |secret: &Secret| make(&line_of(secret));
-            let placed = self.placed(sink, section, key, (SECRET_TEXT_BYTES, made), of_line);
+            let placed = self.placed(sink, section, key, (most, made), of_line);
             return placed.map(|(made, stand_in)| (made, stand_in, span));
         }
         let text = section.text(sink, key)?;

@@ -155,6 +155,8 @@ pub enum Fault {
     AnyResponse,
     /// What a controller answers to a challenge is not compared.
     AnyControllerResponse,
+    /// Secrets of hosts are good when their time is over.
+    AnyTimeOfSecrets,
     /// Hosts that have secrets are not asked to authenticate.
     NoAuthentication,
     /// A host that has made a key for TLS may have I/O queues without it.

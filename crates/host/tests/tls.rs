@@ -143,7 +143,7 @@ fn moves_data(to: SocketAddr, host: &HostIdentity, digests: bool) {
 
 fn one_key(psk: &Psk) -> Vec<HostPsk> {
     let (psk, until) = (psk.clone(), None);
-    vec![HostPsk { psk, until }]
+    vec![HostPsk { key: psk, until }]
 }
 
 #[test]
@@ -299,11 +299,11 @@ fn wrong_expired_and_foreign_keys_open_nothing() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later");
     let keys = vec![
         HostPsk {
-            psk: right.clone(),
+            key: right.clone(),
             until: Some(now + Duration::from_secs(600)),
         },
         HostPsk {
-            psk: old.clone(),
+            key: old.clone(),
             until: Some(now - Duration::from_secs(1)),
         },
     ];

@@ -5,7 +5,8 @@
 pub mod controller;
 pub mod host;
 
-use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey, HostDhchap};
+use auth::HostDhchap;
+use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey};
 use wire::nvme::authentication::MessageHeader;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 

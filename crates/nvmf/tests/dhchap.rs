@@ -4,11 +4,9 @@
 
 use std::time::Duration;
 
-use auth::Secret;
-use auth::dhchap::{
-    DhchapGroup, DhchapHash, DhchapKey, DhchapKeyPair, DhchapSide, DhchapTerms, HostDhchap,
-};
+use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey, DhchapKeyPair, DhchapSide, DhchapTerms};
 use auth::psk::{Psk, PskHash};
+use auth::{HostDhchap, Secret};
 use nvmf::dhchap::controller::{Answer, Authentication, ConcatenationTerms, Outcome};
 use nvmf::dhchap::host::{self, Next};
 use nvmf::dhchap::{DhchapChoice, DhchapKeys};

@@ -44,7 +44,7 @@ impl HostKeys {
         let is_meant = |key: &&HostPsk| {
             let has_expired =
                 key.until.is_some_and(|until| until <= now) && !faults::is(Fault::NoExpiry);
-            has_expired == have_expired && key.psk.hash() == named.hash
+            has_expired == have_expired && key.key.hash() == named.hash
         };
         let registry = self.0.registry();
         let mut keys: Vec<Psk> = Vec::new();
@@ -55,8 +55,8 @@ impl HostKeys {
             .filter(|subsystem| of_subsystem(subsystem));
         let terms = all.filter_map(|subsystem| subsystem.terms_of(named.hostnqn));
         for key in terms.flat_map(|terms| &terms.psks).filter(is_meant) {
-            if !keys.contains(&key.psk) {
-                keys.push(key.psk.clone());
+            if !keys.contains(&key.key) {
+                keys.push(key.key.clone());
             }
             if keys.len() == KEYS_MAX {
                 break;
@@ -74,7 +74,7 @@ impl HostKeys {
             let registry = self.0.registry();
             let known = registry.generated_key(identity);
             let known = known.filter(|key| (key.until <= since_1970()) == have_expired);
-            return known.map(|key| key.psk.clone()).into_iter().collect();
+            return known.map(|key| key.psk).into_iter().collect();
         }
         let mut psks: Vec<TlsPsk> = Vec::new();
         for key in self.keys_of(&named, have_expired) {

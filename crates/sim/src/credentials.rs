@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use auth::HostPsk;
 use auth::dhchap::{DhchapHash, DhchapKey};
 use auth::psk::{Psk, PskHash};
+use auth::{HostDhchap, HostPsk};
 use nvmf::HostTerms;
 use nvmf::dhchap::{DhchapChoice, DhchapKeys};
 use random::Random;
@@ -196,14 +196,14 @@ pub fn hold_to_some(plan: &Plan, spec: &mut SubsystemSpec, r: &mut Random) {
 
 fn good(hash: PskHash, host: usize, generation: u8) -> HostPsk {
     HostPsk {
-        psk: psk(hash, host, generation),
+        key: psk(hash, host, generation),
         until: None,
     }
 }
 
 fn until(hash: PskHash, host: usize, generation: u8, time: Duration) -> HostPsk {
     HostPsk {
-        psk: psk(hash, host, generation),
+        key: psk(hash, host, generation),
         until: Some(time),
     }
 }
@@ -236,7 +236,14 @@ fn some_secrets(dhchap: Option<DhchapPlan>, host: usize, r: &mut Random) -> Opti
         return r.one_in(8).then(|| secrets(DhchapHash::Sha256, host, 0));
     };
     let (first, second) = (secrets(hash, host, 0), secrets(hash, host, 1));
-    match r.below(10) {
+    // The controller's stays while the host takes the new one.
+    let both = |until| {
+        let mut keys = first.clone();
+        keys.host[0].until = until;
+        keys.host.insert(0, second.host[0].clone());
+        Some(keys)
+    };
+    match r.below(14) {
         0..5 => Some(first),
         5 => Some(DhchapKeys {
             controller: None,
@@ -247,6 +254,9 @@ fn some_secrets(dhchap: Option<DhchapPlan>, host: usize, r: &mut Random) -> Opti
             ..first
         }),
         7 | 8 => Some(second),
+        9 => both(None),
+        10 | 11 => both(Some(FAR)),
+        12 => both(Some(OVER)),
         _ => None,
     }
 }
@@ -287,16 +297,13 @@ impl<'d> Proof<'d> {
         self.terms.is_some_and(HostTerms::needs_tls)
     }
 
-    /// Whether a host that makes a key gets all its queues: the key goes with either secret, a
+    /// Whether a host that makes a key gets all its queues: the key goes with its secret, a
     /// host that comes to need TLS loses what it has without, and without the key no I/O queue
     /// is taken.
     pub fn keeps_key(&self) -> bool {
         let own = &self.plan.hosts[self.host];
-        let secrets =
-            (own.dhchap.as_ref()).map(|dhchap| secrets(dhchap.hash, self.host, self.shown.secret));
-        let is_same = self.terms.and_then(|terms| terms.dhchap.as_ref()) == secrets.as_ref();
         let has_tls = self.shown.has_made_key || !self.needs_tls();
-        !own.concatenates || (is_same && has_tls && !self.shown.stays_plain)
+        !own.concatenates || (self.has_secret() && has_tls && !self.shown.stays_plain)
     }
 
     /// Whether the key that it speaks TLS by is one of those that it may have, in its own name.
@@ -307,7 +314,7 @@ impl<'d> Proof<'d> {
             return !self.shown.has_made_key || self.shown.poses_as.is_none();
         };
         let key = psk(hash, self.host, self.shown.psk);
-        let is_key = |known: &&HostPsk| known.until != Some(OVER) && known.psk == key;
+        let is_key = |known: &&HostPsk| known.until != Some(OVER) && known.key == key;
         let known = self.terms.map_or(&[][..], |terms| &terms.psks);
         self.shown.poses_as.is_none() && known.iter().any(|known| is_key(&known))
     }
@@ -329,7 +336,9 @@ impl<'d> Proof<'d> {
             return false;
         }
         let mine = secrets(own.hash, self.host, self.shown.secret);
-        mine.host == known.host && (!own.is_mutual || mine.controller == known.controller)
+        let is_mine =
+            |known: &HostDhchap| known.until != Some(OVER) && known.key == mine.host[0].key;
+        known.host.iter().any(is_mine) && (!own.is_mutual || mine.controller == known.controller)
     }
 }
 
@@ -339,11 +348,15 @@ pub fn words_of(spec: &SubsystemSpec) -> Vec<String> {
     let text = |terms: &HostTerms| {
         let psks = terms.psks.iter();
         let psks: Vec<_> = psks
-            .map(|known| (known.psk.interchange(), known.until))
+            .map(|known| (known.key.interchange(), known.until))
             .collect();
         let secrets = terms.dhchap.as_ref().map(|keys| {
             let controller = keys.controller.as_ref().map(DhchapKey::interchange);
-            (keys.host[0].key.interchange(), controller)
+            let own = keys.host.iter();
+            let own: Vec<_> = own
+                .map(|known| (known.key.interchange(), known.until))
+                .collect();
+            (own, controller)
         });
         format!("{} {:?} {psks:?} {secrets:?}", terms.nqn, terms.networks)
     };

@@ -374,6 +374,19 @@ fn keys_that_are_good_when_their_time_is_over_are_found() {
 }
 
 #[test]
+fn secrets_that_are_good_when_their_time_is_over_are_found() {
+    let aims = |plan: &mut Plan| {
+        plan.hosts.iter_mut().for_each(|host| host.tls = None);
+        applies(plan) && authenticates(plan, false)
+    };
+    is_found_where(
+        aims,
+        Fault::AnyTimeOfSecrets,
+        &["no document has its secret"],
+    );
+}
+
+#[test]
 fn keys_that_stay_good_when_they_are_gone_are_found() {
     is_found_where(
         applies_to_tls,

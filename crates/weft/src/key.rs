@@ -1,4 +1,4 @@
-//! `weft key`: the keys by which NVMe hosts speak TLS.
+//! `weft key`: the keys by which NVMe hosts speak TLS, and the secrets by which they authenticate.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use auth::dhchap::{DhchapHash, DhchapKey};
 use auth::psk::{Derivation, Psk, PskHash};
-use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, key_lines, parse_keys};
+use auth::{
+    HostDhchap, HostKey, HostPsk, KEY_FILE_BYTES_MAX, KeyText, Secret, key_lines, parse_keys,
+};
 use clap::{Args, Subcommand, ValueEnum};
 use control::ClientStep;
 use nvmf::{check_host_nqn, check_subsystem_nqn};
@@ -24,25 +27,30 @@ pub struct KeyArgs {
 
 #[derive(Subcommand)]
 enum KeyCommand {
-    /// Make a key in a file that only you may read, and print what each side does with it
+    /// Make a key for TLS, or a secret of DH-HMAC-CHAP, in a file that only you may read, and
+    /// print what each side does with it
     New {
         /// The file, which must not be there yet
         file: PathBuf,
         #[command(flatten)]
         pair: Pair,
-        /// Of the key and its cipher suite; hosts with tlshd before 1.1 need sha256
+        /// A secret of DH-HMAC-CHAP, by which the host authenticates, instead of a key for TLS
+        #[arg(long)]
+        dhchap: bool,
+        /// Of the key and its cipher suite, or of the secret; hosts with tlshd before 1.1 need
+        /// sha256, and sha512 is for secrets alone
         #[arg(long, value_enum, default_value_t = HashName::Sha384)]
         hash: HashName,
     },
-    /// Say what the keys of a file are, and by which identities a host says them
+    /// Say what the keys or secrets of a file are, and by which identities a host says keys
     Check {
         /// The file
         file: PathBuf,
         #[command(flatten)]
         pair: Pair,
     },
-    /// Put a new key into a file, before those that are there: they are good for a while yet, so
-    /// that hosts take the new one one by one
+    /// Put a new key or secret into a file, before those that are there: they are good for a while
+    /// yet, so that hosts take the new one one by one
     Rotate {
         /// The file
         file: PathBuf,
@@ -93,12 +101,24 @@ fn subsystem_nqn(text: &str) -> Result<String, String> {
 enum HashName {
     Sha256,
     Sha384,
+    Sha512,
+}
+
+/// What a file has.
+enum Keys {
+    Tls(Vec<HostPsk>),
+    Dhchap(Vec<HostDhchap>),
 }
 
 /// Makes, checks or replaces keys.
 pub fn run(arguments: &KeyArgs) -> io::Result<ExitCode> {
     let told = match &arguments.command {
-        KeyCommand::New { file, pair, hash } => make(file, pair, *hash),
+        KeyCommand::New {
+            file,
+            pair,
+            dhchap,
+            hash,
+        } => make(file, pair, *dhchap, *hash),
         KeyCommand::Check { file, pair } => check(file, pair),
         KeyCommand::Rotate { file, pair, grace } => rotate(file, pair, *grace),
     };
@@ -114,20 +134,35 @@ pub fn run(arguments: &KeyArgs) -> io::Result<ExitCode> {
     }
 }
 
-fn new_key(hash: PskHash) -> Result<HostPsk, String> {
+/// What `make` makes of random bytes.
+fn of_random<K>(make: impl FnOnce(&mut dyn FnMut(&mut [u8])) -> K) -> Result<K, String> {
     let mut filled = Ok(());
-    let psk = Psk::new(hash, |bytes| filled = reactor::fill_random(bytes));
+    let key = make(&mut |bytes| filled = reactor::fill_random(bytes));
     filled.map_err(|error| format!("the system has no random bytes: {error}"))?;
-    Ok(HostPsk { psk, until: None })
+    Ok(key)
 }
 
-fn make(path: &Path, pair: &Pair, hash: HashName) -> Result<String, String> {
-    let key = new_key(match hash {
-        HashName::Sha256 => PskHash::Sha256,
-        HashName::Sha384 => PskHash::Sha384,
-    })?;
+fn new_psk(hash: PskHash) -> Result<Psk, String> {
+    of_random(|random| Psk::new(hash, random))
+}
+
+fn new_secret(hash: DhchapHash) -> Result<DhchapKey, String> {
+    of_random(|random| DhchapKey::new(hash, random))
+}
+
+fn make(path: &Path, pair: &Pair, is_dhchap: bool, hash: HashName) -> Result<String, String> {
+    let text = match (is_dhchap, hash) {
+        (false, HashName::Sha256) => key_lines(&[new_psk(PskHash::Sha256)?.into()]),
+        (false, HashName::Sha384) => key_lines(&[new_psk(PskHash::Sha384)?.into()]),
+        (false, HashName::Sha512) => {
+            return Err("keys for TLS have SHA-256 or SHA-384: `--hash sha384`".to_owned());
+        }
+        (true, HashName::Sha256) => key_lines(&[new_secret(DhchapHash::Sha256)?.into()]),
+        (true, HashName::Sha384) => key_lines(&[new_secret(DhchapHash::Sha384)?.into()]),
+        (true, HashName::Sha512) => key_lines(&[new_secret(DhchapHash::Sha512)?.into()]),
+    };
     let shown = path.display();
-    let file = write_new(path, &key_lines(&[key])).map_err(|error| match error.kind() {
+    let file = write_new(path, &text).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
             format!("{shown} is there already: give another name, or remove it if no host has it")
         }
@@ -136,16 +171,21 @@ fn make(path: &Path, pair: &Pair, hash: HashName) -> Result<String, String> {
     give_to_owner_of_folder(&file, path)?;
     let path = &fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let shown = path.display();
+    let (what, name) = match is_dhchap {
+        true => ("secret", "dhchap_secret_file"),
+        false => ("key", "psk_file"),
+    };
     Ok(format!(
-        "{shown} has the key: copy it to the host in a way that nobody reads, and nowhere else.\n\n\
+        "{shown} has the {what}: copy it to the host in a way that nobody reads, and nowhere \
+         else.\n\n\
          Here, in the [[nvme.subsystem]] nqn = \"{}\":\n\n\
          \x20   [[nvme.subsystem.host]]\n\
          \x20   nqn = \"{}\"\n\
-         \x20   psk_file = {}\n\n{}",
+         \x20   {name} = {}\n\n{}",
         pair.subsystem,
         pair.host,
         toml::Value::from(shown.to_string()),
-        on_the_host(path, pair)
+        on_the_host(path, pair, is_dhchap)
     ))
 }
 
@@ -165,53 +205,81 @@ fn give_to_owner_of_folder(file: &File, path: &Path) -> Result<(), String> {
     given.map_err(|error| format!("{} cannot be given away: {error}", path.display()))
 }
 
-/// What a Linux host does with its copy of a key.
-fn on_the_host(path: &Path, pair: &Pair) -> String {
+/// What a Linux host does with its copy of a key or secret.
+fn on_the_host(path: &Path, pair: &Pair, is_dhchap: bool) -> String {
     let Pair { host, subsystem } = pair;
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let file = shell_quoted(&file);
-    let mut text = format!("On the host, with its copy of the key in {file}.\n");
-    for ClientStep { title, lines } in control::tls_key_steps(host, subsystem, &file) {
+    let (what, steps, connect) = match is_dhchap {
+        true => (
+            "secret",
+            control::dhchap_secret_steps(host, subsystem, &file),
+            "nvme connect --config host.conf".to_owned(),
+        ),
+        false => (
+            "key",
+            control::tls_key_steps(host, subsystem, &file),
+            format!(
+                "nvme connect -t tcp -a ADDRESS -s 4420 -q {host} \\\n        \
+                 -n {subsystem} --tls"
+            ),
+        ),
+    };
+    let mut text = format!("On the host, with its copy of the {what} in {file}.\n");
+    for ClientStep { title, lines } in steps {
         text += &format!("\n{title}:\n\n");
         for line in lines {
             text += &format!("    {line}\n");
         }
     }
-    text += &format!(
-        "\nThen it connects:\n\n    \
-         nvme connect -t tcp -a ADDRESS -s 4420 -q {host} \\\n        \
-         -n {subsystem} --tls\n"
-    );
+    text += &format!("\nThen it connects:\n\n    {connect}\n");
     text
 }
 
 fn check(path: &Path, pair: &Pair) -> Result<String, String> {
     let (keys, mut text) = (read(path)?, of_group(path)?);
-    for (number, key) in (1..).zip(keys) {
-        let (hash, suite) = (key.psk.hash().name(), key.psk.hash().cipher_suite());
-        let until = match key.until {
-            None => "good".to_owned(),
-            Some(until) => {
-                let is_over = UNIX_EPOCH + until <= SystemTime::now();
-                let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + until);
-                let word = if is_over { "expired" } else { "good until" };
-                format!("{word} {until}")
+    match keys {
+        Keys::Tls(keys) => {
+            for (number, HostKey { key, until }) in (1..).zip(keys) {
+                let (hash, suite) = (key.hash().name(), key.hash().cipher_suite());
+                text += &format!("key {number}: {hash}, {suite}, {}\n", state(until));
+                text += &identities(&key, pair);
             }
-        };
-        text += &format!("key {number}: {hash}, {suite}, {until}\n");
-        for (what, derivation) in [
-            ("identity", Derivation::Standard),
-            ("identity, as libnvme up to 1.13 makes it", Derivation::Old),
-        ] {
-            let psk = key.psk.tls_psk(&pair.host, &pair.subsystem, derivation);
-            text += &format!("  {what}:\n    {}\n", psk.identity);
         }
-        let psk = key
-            .psk
-            .tls_psk_version_0(&pair.host, &pair.subsystem, Derivation::Standard);
-        text += &format!("  identity of version 0:\n    {}\n", psk.identity);
+        Keys::Dhchap(secrets) => {
+            for (number, HostKey { key, until }) in (1..).zip(secrets) {
+                let hash = key
+                    .hash()
+                    .map_or_else(|| "as it is".to_owned(), |hash| hash.to_string());
+                text += &format!("secret {number}: {hash}, {}\n", state(until));
+            }
+        }
     }
     Ok(text)
+}
+
+/// Whether a key is good.
+fn state(until: Option<Duration>) -> String {
+    let Some(until) = until else {
+        return "good".to_owned();
+    };
+    let is_over = UNIX_EPOCH + until <= SystemTime::now();
+    let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + until);
+    let word = if is_over { "expired" } else { "good until" };
+    format!("{word} {until}")
+}
+
+/// How a host says a key for TLS.
+fn identities(key: &Psk, Pair { host, subsystem }: &Pair) -> String {
+    let of_version_1 = |derivation| key.tls_psk(host, subsystem, derivation).identity;
+    let of_version_0 = key.tls_psk_version_0(host, subsystem, Derivation::Standard);
+    format!(
+        "  identity:\n    {}\n  identity, as libnvme up to 1.13 makes it:\n    {}\n  \
+         identity of version 0:\n    {}\n",
+        of_version_1(Derivation::Standard),
+        of_version_1(Derivation::Old),
+        of_version_0.identity
+    )
 }
 
 /// That the group of the file may read it, if it may: so weft reads a file of root's.
@@ -233,6 +301,25 @@ fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// The lines of a file with a new key before those that it has, which are good until a time.
+fn rotated<K: KeyText>(
+    keys: Vec<HostKey<K>>,
+    new: K,
+    (now, until): (Duration, Duration),
+) -> Result<Secret, String> {
+    let kept = keys
+        .into_iter()
+        .filter(|key| key.until.is_none_or(|until| now < until));
+    let kept = kept.map(|HostKey { key, until: known }| HostKey {
+        key,
+        until: Some(known.map_or(until, |known| known.min(until))),
+    });
+    let keys: Vec<_> = [new.into()].into_iter().chain(kept).collect();
+    let text = key_lines(&keys);
+    parse_keys::<K>(text.bytes())?;
+    Ok(text)
+}
+
 fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
     let keys = read(path)?;
     let cannot = |error| format!("{} cannot be replaced: {error}", path.display());
@@ -242,17 +329,18 @@ fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_err(|_| "the clock is before 1970")?;
     let until = now.saturating_add(grace);
-    let new = new_key(keys[0].psk.hash())?;
-    let kept = keys
-        .into_iter()
-        .filter(|key| key.until.is_none_or(|until| now < until));
-    let kept = kept.map(|key| HostPsk {
-        until: Some(key.until.map_or(until, |known| known.min(until))),
-        ..key
-    });
-    let keys: Vec<_> = [new].into_iter().chain(kept).collect();
-    let text = key_lines(&keys);
-    parse_keys(text.bytes()).map_err(|why| {
+    let is_dhchap = matches!(keys, Keys::Dhchap(_));
+    let text = match keys {
+        Keys::Tls(keys) => {
+            let new = new_psk(keys[0].key.hash())?;
+            rotated(keys, new, (now, until))
+        }
+        Keys::Dhchap(keys) => {
+            let new = new_secret(keys[0].key.hash().unwrap_or(DhchapHash::Sha384))?;
+            rotated(keys, new, (now, until))
+        }
+    };
+    let text = text.map_err(|why| {
         let shown = path.display();
         format!("{shown} with one key more: {why}; take out the lines of keys that no host has")
     })?;
@@ -279,14 +367,15 @@ fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
     let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + until);
     let shown = path.display();
     Ok(format!(
-        "{shown} has a new key; those before it are good until {until}. No host is \
+        "{shown} has a new {}; those before it are good until {until}. No host is \
          disconnected.\n\nHere: `weft apply` with the configuration, or `systemctl reload weft`, \
          takes the file.\n\n{}",
-        on_the_host(path, pair)
+        if is_dhchap { "secret" } else { "key" },
+        on_the_host(path, pair, is_dhchap)
     ))
 }
 
-fn read(path: &Path) -> Result<Vec<HostPsk>, String> {
+fn read(path: &Path) -> Result<Keys, String> {
     let cannot = |error| format!("{} cannot be read: {error}", path.display());
     // Looked at before it is opened: opening a pipe would block.
     if !fs::metadata(path).map_err(cannot)?.is_file() {
@@ -302,7 +391,13 @@ fn read(path: &Path) -> Result<Vec<HostPsk>, String> {
     let read = file.take(most as u64).read_to_end(&mut bytes);
     let bytes = Secret::new(bytes);
     read.map_err(cannot)?;
-    parse_keys(bytes.bytes()).map_err(|why| format!("{}: {why}", path.display()))
+    let mut lines = bytes.bytes().split(|byte| *byte == b'\n');
+    let is_dhchap = lines.any(|line| line.trim_ascii_start().starts_with(b"DHHC-1:"));
+    let keys = match is_dhchap {
+        true => parse_keys(bytes.bytes()).map(Keys::Dhchap),
+        false => parse_keys(bytes.bytes()).map(Keys::Tls),
+    };
+    keys.map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// Writes a file that is not there yet, for its owner alone.

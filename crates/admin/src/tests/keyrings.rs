@@ -13,7 +13,7 @@ const HOST: &str = "nqn.2026-01.org.example:h";
 /// A line of a key file.
 fn line(byte: u8) -> String {
     let key = HostPsk {
-        psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(byte)),
+        key: Psk::new(PskHash::Sha256, |bytes| bytes.fill(byte)),
         until: None,
     };
     String::from_utf8(key_lines(&[key]).bytes().to_vec()).expect("text")
@@ -62,7 +62,7 @@ impl WithKey {
         let served = self.target.running.served();
         let terms = served.subsystems.iter().flat_map(|one| &one.terms);
         let keys = terms.flat_map(|terms| &terms.psks);
-        keys.map(|key| (key.psk.clone(), key.until.is_none()))
+        keys.map(|key| (key.key.clone(), key.until.is_none()))
             .collect()
     }
 

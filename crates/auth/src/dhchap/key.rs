@@ -1,7 +1,6 @@
 //! Secrets of DH-HMAC-CHAP as people hand them on.
 
 use std::fmt;
-use std::time::Duration;
 
 use super::DhchapHash;
 use crate::Secret;
@@ -36,22 +35,6 @@ impl From<InterchangeError> for DhchapKeyError {
             InterchangeError::Length => DhchapKeyError::Length,
             InterchangeError::Checksum => DhchapKeyError::Checksum,
         }
-    }
-}
-
-/// A secret of a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostDhchap {
-    /// The secret.
-    pub key: DhchapKey,
-    /// When it is good for no authentication any more, since the start of 1970.
-    pub until: Option<Duration>,
-}
-
-impl From<DhchapKey> for HostDhchap {
-    /// For good.
-    fn from(key: DhchapKey) -> Self {
-        HostDhchap { key, until: None }
     }
 }
 
@@ -114,6 +97,12 @@ impl DhchapKey {
     #[must_use]
     pub fn is_withdrawn(&self) -> bool {
         self.key.is_withdrawn()
+    }
+
+    /// The hash that makes it another for each NQN, if one does.
+    #[must_use]
+    pub fn hash(&self) -> Option<DhchapHash> {
+        self.hash
     }
 
     /// As both sides are told it: whoever sees it has it.

@@ -1,5 +1,6 @@
 //! Hosts that authenticate: every key arrives, every mistake is told, no secret is shown.
 
+use auth::HostDhchap;
 use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey};
 use nvmf::dhchap::{DhchapChoice, DhchapKeys};
 
@@ -52,6 +53,49 @@ fn secrets_of_hosts_arrive_from_files_and_from_the_configuration() {
     // Without a secret the table says no more than the list.
     let plain = read(&with("", "")).unwrap();
     assert_eq!(plain.subsystems[0].terms, []);
+}
+
+#[test]
+fn file_has_several_secrets_of_a_host_each_for_its_time() {
+    const OTHER: &str = "DHHC-1:00:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOeXryU:";
+    let folder = tempfile::tempdir().unwrap();
+    let origin = origin(folder.path().to_str().unwrap());
+    let text = with("", "dhchap_secret_file = \"i.secret\"");
+    let of = |lines: &str, text: &str| {
+        secret_file(folder.path(), "i", lines, 0o600);
+        parse(text, &origin, &[0])
+    };
+    let over = format!("{OTHER} until 2026-01-01T00:00:00Z\n");
+    let config = of(&format!("# rotated\n{KEY}\n{over}"), &text).unwrap();
+    let until = Some(std::time::Duration::from_secs(1_767_225_600));
+    let wanted = [
+        DhchapKey::parse(KEY).unwrap().into(),
+        HostDhchap {
+            key: DhchapKey::parse(OTHER).unwrap(),
+            until,
+        },
+    ];
+    assert_eq!(keys(&config).unwrap().host, wanted);
+    assert_eq!(notes(&config), Vec::<String>::new());
+    let told = notes(&of(&over, &text).unwrap()).concat();
+    let part = "every secret of host nqn.2026-01.io.weft:i has expired";
+    assert!(told.contains(part), "{told}");
+    // Weft proves itself by one, which is none of the host's.
+    let own = |lines: &str, own: &str| {
+        let text = with("", &format!("dhchap_secret_file = \"i.secret\"\n{own}"));
+        let list = of(lines, &text).unwrap_err();
+        list.into_iter().map(|one| one.text).collect::<String>()
+    };
+    let same = own(
+        &format!("{KEY}\n{over}"),
+        &format!("dhchap_ctrl_secret = \"{OTHER}\""),
+    );
+    assert!(same.contains("the same secret"), "{same}");
+    let several = own(
+        &format!("{KEY}\n{over}"),
+        "dhchap_ctrl_secret_file = \"i.secret\"",
+    );
+    assert!(several.contains("proves itself by one secret"), "{several}");
 }
 
 #[test]

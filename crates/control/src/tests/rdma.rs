@@ -77,7 +77,10 @@ fn host_and_export_of_tls_alone_behind_listeners_of_rdma_alone_are_noted() {
     };
     let mut config = default_config();
     let psk = Psk::new(PskHash::Sha256, |bytes| bytes.fill(9));
-    let psks = vec![HostPsk { psk, until: None }];
+    let psks = vec![HostPsk {
+        key: psk,
+        until: None,
+    }];
     let terms = HostTerms {
         psks,
         ..HostTerms::new(HOST)

@@ -16,7 +16,7 @@ use super::*;
 /// A line of a key file.
 fn key() -> String {
     let key = HostPsk {
-        psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(9)),
+        key: Psk::new(PskHash::Sha256, |bytes| bytes.fill(9)),
         until: None,
     };
     String::from_utf8(key_lines(&[key]).bytes().to_vec()).expect("text")

@@ -32,18 +32,16 @@ pub(super) fn kind(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Opt
     let mut host = store_remote::host_identity(hostnqn.map(|nqn| nqn.value));
     let names = (host.hostnqn.as_str(), urls[0].subnqn.as_str());
     let psks = secrets.psks(sink, section, names);
-    let mut key = |name| secrets.dhchap_key(sink, section, name, names.0);
-    let of_host = key(("dhchap_secret", "dhchap_secret_file"));
-    let controller = key(("dhchap_ctrl_secret", "dhchap_ctrl_secret_file"));
+    let own = ("dhchap_secret", "dhchap_secret_file");
+    let of_host = secrets.dhchap_keys(sink, section, own, names.0);
+    let theirs = ("dhchap_ctrl_secret", "dhchap_ctrl_secret_file");
+    let controller = secrets.dhchap_key(sink, section, theirs, names.1);
     if of_host.is_none() && section.has("dhchap_ctrl_secret_file") {
         let text = "a target proves itself where weft does: set `dhchap_secret_file` too";
         sink.add(&section.span_of("dhchap_ctrl_secret_file"), text);
     }
-    host.psk = psks.into_iter().next().map(|key| key.psk.into());
-    host.dhchap = of_host.map(|host| DhchapKeys {
-        host: vec![host.into()],
-        controller,
-    });
+    host.psk = psks.into_iter().next().map(|key| key.key.into());
+    host.dhchap = of_host.map(|host| DhchapKeys { host, controller });
     let timeout = timeout?;
     let target = RemoteTarget {
         urls,

@@ -2,9 +2,10 @@
 
 use std::mem;
 
+use auth::HostDhchap;
 use auth::dhchap::{
     DhchapGroup, DhchapHash, DhchapKey, DhchapKeyPair, DhchapResponse, DhchapSide, DhchapTerms,
-    HostDhchap, generated_psk,
+    generated_psk,
 };
 use auth::psk::Psk;
 use faults::Fault;

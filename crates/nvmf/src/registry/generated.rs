@@ -114,10 +114,18 @@ impl Registry {
         }
     }
 
-    /// The key that `identity` names, if it was made by authentication and is still known.
-    pub fn generated_key(&self, identity: &str) -> Option<&GeneratedKey> {
+    /// The key that `identity` names, if it was made by authentication and is still known. It is
+    /// good no longer than the secret that made it.
+    pub fn generated_key(&self, identity: &str) -> Option<GeneratedKey> {
         let named = PskIdentity::parse(identity)?;
         let entry = self.entries.get(named.subnqn)?;
-        entry.generated.find(named.hostnqn, identity)
+        let key = entry.generated.find(named.hostnqn, identity)?;
+        let secrets = entry.subsystem.dhchap_keys(named.hostnqn)?.host.iter();
+        let secrets = secrets.filter(|known| known.key == key.secret);
+        let of_secret = secrets.map(|known| known.until.unwrap_or(Duration::MAX));
+        Some(GeneratedKey {
+            until: key.until.min(of_secret.max()?),
+            ..key.clone()
+        })
     }
 }

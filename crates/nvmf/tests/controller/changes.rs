@@ -252,7 +252,7 @@ fn host_with_a_key_is_admitted_by_that_key_alone() {
     assert!(!bench.registry.has_keys());
     let with_key = edit(&bench, |subsystem| {
         let key = HostPsk {
-            psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(1)),
+            key: Psk::new(PskHash::Sha256, |bytes| bytes.fill(1)),
             until: None,
         };
         subsystem.terms = vec![HostTerms {

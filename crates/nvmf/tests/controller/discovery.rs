@@ -263,7 +263,7 @@ fn listener_for_both_transports_is_named_twice() {
     let mut keyed = subsystem(PRIVATE_NQN, vec![]);
     keyed.terms = vec![HostTerms {
         psks: vec![HostPsk {
-            psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(1)),
+            key: Psk::new(PskHash::Sha256, |bytes| bytes.fill(1)),
             until: None,
         }],
         ..HostTerms::new(HOST)

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::dhchap::{DhchapHash, DhchapKey, HostDhchap};
+use auth::dhchap::{DhchapHash, DhchapKey};
 use auth::psk::{Derivation, Psk, PskHash};
-use auth::{HostPsk, Secret};
+use auth::{HostDhchap, HostPsk, Secret};
 use nvmf::dhchap::DhchapKeys;
 use nvmf::dhchap::controller::ConcatenationTerms;
 use nvmf::queue::InBandAuthentication;
@@ -123,7 +123,7 @@ fn io_queue_without_tls_is_refused_once_a_key_was_made() {
 fn host_that_connects_by_tls_alone_may_come_without_to_make_a_key_and_for_nothing_else() {
     let mut bench = Bench::new();
     let key = HostPsk {
-        psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(9)),
+        key: Psk::new(PskHash::Sha256, |bytes| bytes.fill(9)),
         until: None,
     };
     let terms = HostTerms {
@@ -269,6 +269,9 @@ fn old_secret_and_keys_that_it_made_are_good_beside_a_new_one_until_its_time() {
     };
     set_terms(&mut bench, terms(vec![key(2).into(), old.clone()]), 4);
     assert!(has_key(&bench, 1), "the secret that made it is the host's");
+    let identity = identity(1);
+    let known = bench.registry.generated_key(&identity).expect("known");
+    assert_eq!(known.until, over, "no longer than its secret");
     let expired = Err(AuthenticationRefusal::ExpiredSecret);
     let other = Err(AuthenticationRefusal::OtherSecret);
     for (byte, now, taken) in [

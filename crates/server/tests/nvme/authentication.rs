@@ -1,6 +1,7 @@
 //! Hosts that must authenticate: weft's own initiator, and hosts by hand.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey};
 use host::{
@@ -317,6 +318,55 @@ fn wrong_secret_is_refused_told_and_costs_no_other_anything(backend: Choice) {
         );
     }
     admin.shutdown().expect("in order");
+    stop(running);
+}
+
+#[each_driver]
+fn old_secret_is_good_beside_the_new_one_until_its_time(backend: Choice) {
+    let (old, new) = (keys(false), keys(false));
+    let running = start(backend, &old);
+    let address = running.addresses()[0];
+    let connect = |keys: &DhchapKeys| {
+        let host = identity(Some(keys.clone()));
+        Admin::connect(driver(backend), address, NQN, &host, Settings::default(), 0)
+    };
+    let both = |until| {
+        let mut secrets = [new.host.clone(), old.host.clone()].concat();
+        secrets[1].until = Some(until);
+        let host = DhchapKeys {
+            host: secrets,
+            ..new.clone()
+        };
+        let change = Change::SetSubsystem {
+            spec: secured(&host),
+            sets_ana: false,
+        };
+        running.change(change).expect("changed");
+    };
+    let mut before = connect(&old).expect("the only secret");
+    both(Duration::MAX);
+    for known in [&old, &new] {
+        connect(known)
+            .expect("a secret")
+            .shutdown()
+            .expect("in order");
+    }
+    both(Duration::from_secs(1));
+    connect(&new)
+        .expect("the new one")
+        .shutdown()
+        .expect("in order");
+    assert!(connect(&old).is_err());
+    let refused = running.refusals();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    let why = &refused[0].reason;
+    assert!(
+        why.contains("has expired: give the host the newer"),
+        "{why}"
+    );
+    assert_eq!(refused[0].remedy, Remedy::Secret);
+    before.keep_alive().expect("it stays");
+    before.shutdown().expect("in order");
     stop(running);
 }
 

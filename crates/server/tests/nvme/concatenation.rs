@@ -117,7 +117,7 @@ fn host_with_another_secret_makes_no_key(backend: Choice) {
 /// The usual host has a key for TLS and secrets.
 fn by_tls_alone(backend: Choice, keys: &DhchapKeys, psk: &Psk) -> Config {
     let psks = vec![HostPsk {
-        psk: psk.clone(),
+        key: psk.clone(),
         until: None,
     }];
     let terms = HostTerms {

@@ -45,7 +45,7 @@ impl ByHand {
         config.listeners.truncate(1);
         let until = None;
         config.subsystems[0].terms = vec![HostTerms {
-            psks: vec![HostPsk { psk, until }],
+            psks: vec![HostPsk { key: psk, until }],
             ..HostTerms::new(FRIEND)
         }];
         let listener = BoundListener::bind(config.listeners[0].address).expect("a port");

@@ -57,7 +57,7 @@ impl Target {
 
     fn key(&self) -> Psk {
         let keys = fs::read(self.file.path.with_file_name("first.psk")).expect("there");
-        parse_keys(&keys).expect("keys").remove(0).psk
+        parse_keys(&keys).expect("keys").remove(0).key
     }
 
     fn socket(&self) -> PathBuf {

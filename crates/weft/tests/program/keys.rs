@@ -34,14 +34,19 @@ struct Keyed {
 impl Keyed {
     /// With the key file `first.psk`, which is made.
     fn start() -> Keyed {
+        Keyed::start_with("psk_file", &[])
+    }
+
+    /// With `first.psk` under the name of its kind, made with these options.
+    fn start_with(name: &str, options: &[&str]) -> Keyed {
         let port = free_port();
         let file = file(&format!(
             "[[volume]]\nname = \"a\"\nkind = \"ram\"\nsize = \"8MiB\"\n\
              [[nvme.subsystem]]\nnqn = \"{NQN}\"\nhosts = [\"{OTHER_HOST}\"]\nvolumes = [\"a\"]\n\
-             [[nvme.subsystem.host]]\nnqn = \"{HOST}\"\npsk_file = \"first.psk\"\n\
+             [[nvme.subsystem.host]]\nnqn = \"{HOST}\"\n{name} = \"first.psk\"\n\
              [[listener]]\naddress = \"127.0.0.1:{port}\"\n[admin]\nsocket = \"admin.sock\"\n"
         ));
-        let (code, said) = key("new", &file.path.with_file_name("first.psk"), &[]);
+        let (code, said) = key("new", &file.path.with_file_name("first.psk"), options);
         assert_eq!(code, Some(0), "{said}");
         let serving = serve(&file.path);
         Keyed {
@@ -57,10 +62,15 @@ impl Keyed {
 
     /// How many I/Os a host does by the first key of a file; why none.
     fn perf(&self, host: &str, keys: Option<&Path>) -> Result<(), String> {
+        self.perf_by(host, "--psk-file", keys)
+    }
+
+    /// The same by a file of the kind that an option is for.
+    fn perf_by(&self, host: &str, option: &str, keys: Option<&Path>) -> Result<(), String> {
         let url = self.url();
         let mut words = vec!["perf", &url, "-q", host, "--runtime", "200ms", "--json"];
         if let Some(keys) = keys {
-            words.extend(["--psk-file", keys.to_str().expect("UTF-8")]);
+            words.extend([option, keys.to_str().expect("UTF-8")]);
         }
         let output = weft(&words);
         match output.status.success() {
@@ -218,6 +228,75 @@ fn key_is_replaced_and_old_and_new_are_good_while_a_load_goes_on() {
     let counts = ["good\n", "expired 20"].map(|state| said.matches(state).count());
     assert!(code == Some(0) && counts == [1, 2], "{said}");
     // Who was connected stays.
+    load.end();
+    end_in_order(keyed.serving);
+}
+
+#[test]
+fn secret_is_made_for_its_owner_alone_and_both_sides_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("host.dhchap");
+    let (code, said) = key("new", &path, &["--dhchap", "--hash", "sha512"]);
+    assert_eq!(code, Some(0), "{said}");
+    let secret = fs::read_to_string(&path).expect("text");
+    assert!(secret.starts_with("DHHC-1:03:"), "{secret}");
+    assert!(!said.contains(secret.trim()), "the secret is shown: {said}");
+    for part in [
+        "dhchap_secret_file = ",
+        "\"dhchap_key\": \"$(head -n1 'host.dhchap')\"",
+        "kxchap-secret = $(head -n1 'host.dhchap')",
+        "nvme connect --config host.conf",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (code, said) = key("rotate", &path, &["--grace", "1h"]);
+    assert!(
+        code == Some(0) && said.contains("has a new secret"),
+        "{said}"
+    );
+    let (code, said) = key("check", &path, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines[0], "secret 1: sha512, good");
+    assert!(
+        lines[1].starts_with("secret 2: sha512, good until 20"),
+        "{said}"
+    );
+    assert_eq!(lines.len(), 2, "{said}");
+    let psk = folder.path().join("host.psk");
+    let (code, said) = key("new", &psk, &["--hash", "sha512"]);
+    assert!(code == Some(1) && said.contains("--hash sha384"), "{said}");
+    assert!(!psk.exists());
+}
+
+#[test]
+fn secret_is_replaced_and_old_and_new_are_good_while_a_load_goes_on() {
+    const OPTION: &str = "--dhchap-secret-file";
+    let mut keyed = Keyed::start_with("dhchap_secret_file", &["--dhchap"]);
+    let first = keyed.path("first.psk");
+    let old = keyed.path("old.psk");
+    fs::copy(&first, &old).expect("a copy with its mode");
+    let load = Load::start_as(
+        &keyed.url(),
+        &["-q", HOST, OPTION, old.to_str().expect("UTF-8")],
+    );
+    for (grace, old_is_good) in [("1h", true), ("0s", false)] {
+        let (code, said) = key("rotate", &first, &["--grace", grace]);
+        assert_eq!(code, Some(0), "{said}");
+        let told = keyed.perf_by(HOST, OPTION, Some(&first));
+        assert!(told.is_err(), "not before the file is read again");
+        keyed.serving.signal("HUP");
+        keyed.serving.log_line("get other terms");
+        keyed
+            .perf_by(HOST, OPTION, Some(&first))
+            .expect("the newest secret");
+        let told = keyed.perf_by(HOST, OPTION, Some(&old));
+        assert_eq!(told.is_ok(), old_is_good, "{told:?}");
+    }
+    let socket = keyed.path("admin.sock");
+    let output = weft(&["refusals", "--at", socket.to_str().expect("UTF-8")]);
+    let told = text(&output.stdout);
+    assert!(told.contains("has expired: give the host"), "{told}");
     load.end();
     end_in_order(keyed.serving);
 }
