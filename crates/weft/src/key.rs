@@ -105,7 +105,7 @@ enum HashName {
 }
 
 /// What a file has.
-enum Keys {
+enum KeyFile {
     Tls(Vec<HostPsk>),
     Dhchap(Vec<HostDhchap>),
 }
@@ -239,14 +239,14 @@ fn on_the_host(path: &Path, pair: &Pair, is_dhchap: bool) -> String {
 fn check(path: &Path, pair: &Pair) -> Result<String, String> {
     let (keys, mut text) = (read(path)?, of_group(path)?);
     match keys {
-        Keys::Tls(keys) => {
+        KeyFile::Tls(keys) => {
             for (number, HostKey { key, until }) in (1..).zip(keys) {
                 let (hash, suite) = (key.hash().name(), key.hash().cipher_suite());
                 text += &format!("key {number}: {hash}, {suite}, {}\n", state(until));
                 text += &identities(&key, pair);
             }
         }
-        Keys::Dhchap(secrets) => {
+        KeyFile::Dhchap(secrets) => {
             for (number, HostKey { key, until }) in (1..).zip(secrets) {
                 let hash = key
                     .hash()
@@ -329,13 +329,13 @@ fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_err(|_| "the clock is before 1970")?;
     let until = now.saturating_add(grace);
-    let is_dhchap = matches!(keys, Keys::Dhchap(_));
+    let is_dhchap = matches!(keys, KeyFile::Dhchap(_));
     let text = match keys {
-        Keys::Tls(keys) => {
+        KeyFile::Tls(keys) => {
             let new = new_psk(keys[0].key.hash())?;
             rotated(keys, new, (now, until))
         }
-        Keys::Dhchap(keys) => {
+        KeyFile::Dhchap(keys) => {
             let new = new_secret(keys[0].key.hash().unwrap_or(DhchapHash::Sha384))?;
             rotated(keys, new, (now, until))
         }
@@ -375,7 +375,7 @@ fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
     ))
 }
 
-fn read(path: &Path) -> Result<Keys, String> {
+fn read(path: &Path) -> Result<KeyFile, String> {
     let cannot = |error| format!("{} cannot be read: {error}", path.display());
     // Looked at before it is opened: opening a pipe would block.
     if !fs::metadata(path).map_err(cannot)?.is_file() {
@@ -394,8 +394,8 @@ fn read(path: &Path) -> Result<Keys, String> {
     let mut lines = bytes.bytes().split(|byte| *byte == b'\n');
     let is_dhchap = lines.any(|line| line.trim_ascii_start().starts_with(b"DHHC-1:"));
     let keys = match is_dhchap {
-        true => parse_keys(bytes.bytes()).map(Keys::Dhchap),
-        false => parse_keys(bytes.bytes()).map(Keys::Tls),
+        true => parse_keys(bytes.bytes()).map(KeyFile::Dhchap),
+        false => parse_keys(bytes.bytes()).map(KeyFile::Tls),
     };
     keys.map_err(|why| format!("{}: {why}", path.display()))
 }

@@ -17,8 +17,9 @@ use std::path::Path;
 
 use crate::kernel_target::{KernelTarget, LOAD};
 
-/// Secrets of the bytes 0 to 31 and 100 to 131, of the host and of the controller.
+/// Secrets of the bytes 0 to 31, 200 to 231 and 100 to 131: two of the host, and the controller's.
 const SECRET: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+const NEXT: &str = "DHHC-1:00:yMnKy8zNzs/Q0dLT1NXW19jZ2tvc3d7f4OHi4+Tl5ufLkDyH:";
 const BACK: &str = "DHHC-1:00:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOeXryU:";
 
 /// Every hash and every group.
@@ -31,8 +32,8 @@ const WAYS: [&str; 6] = [
     "sha512-ffdhe8192",
 ];
 
-/// A subsystem for each way.
-fn config(address: SocketAddr) -> String {
+/// A subsystem for each way, all with the host's secrets of a file.
+fn config(address: SocketAddr, secrets: &str) -> String {
     let subsystems = WAYS.iter().map(|way| {
         let (hash, group) = way.split_once('-').expect("a hash and a group");
         format!(
@@ -40,7 +41,7 @@ fn config(address: SocketAddr) -> String {
              [[nvme.subsystem]]\nnqn = \"{NQN}-{way}\"\nvolumes = [\"{way}\"]\n\
              dhchap_hashes = [\"{hash}\"]\ndhchap_groups = [\"{group}\"]\n\
              [[nvme.subsystem.host]]\nnqn = \"{HOST_NQN}\"\n\
-             dhchap_secret = \"{SECRET}\"\ndhchap_ctrl_secret = \"{BACK}\"\n"
+             dhchap_secret_file = \"{secrets}\"\ndhchap_ctrl_secret = \"{BACK}\"\n"
         )
     });
     let subsystems: String = subsystems.collect();
@@ -69,7 +70,9 @@ fn lines_of_the_connect_page(port: u16) -> [String; 2] {
 fn kernels_host_and_weft_authenticate_each_other_by_every_hash_and_group() {
     let name = "authentication";
     let address = free_address();
-    let target = WeftProcess::serve(name, &config(address), address);
+    let folder = tempfile::tempdir().expect("a folder");
+    let secrets = secret_file(folder.path(), "host", SECRET);
+    let target = WeftProcess::serve(name, &config(address, &secrets), address);
     let (port, ways) = (address.port().to_string(), WAYS.join(" "));
     let [connect, by_file] = lines_of_the_connect_page(address.port());
     let settings = [
@@ -79,20 +82,28 @@ fn kernels_host_and_weft_authenticate_each_other_by_every_hash_and_group() {
         ("PORT", &port),
         ("NQN", NQN),
         ("SECRET", SECRET),
+        ("NEXT", NEXT),
         ("BACK", BACK),
         ("WAYS", &ways),
     ];
     let mut config = Config::new(name, &script(&settings, &[SECURE, SECURE_CHAP_WEFT]));
     config.system = &FORKY;
     let guest = Guest::start(&config).expect("a guest, as everything for it is there");
-    let guest = guest.until("MARK other secrets");
+    let guest = guest.until("MARK rotation");
     let told = target.log();
     assert!(!told.contains("authentication failed"), "{told}");
+    fs::write(&secrets, format!("{NEXT}\n{SECRET}\n")).expect("written");
+    target.reload();
+    let guest = guest.until("MARK expired secret");
+    let old = format!("{NEXT}\n{SECRET} until 2026-01-01T00:00:00Z\n");
+    fs::write(&secrets, old).expect("written");
+    target.reload();
     guest.finish().expect_success();
     let told = target.log();
     for why in [
         "(`--dhchap-secret`) is not the one",
         "its `--dhchap-ctrl-secret` is not",
+        "the host's secret has expired",
     ] {
         assert!(told.contains(why), "{told}");
     }
