@@ -425,6 +425,21 @@ fn initiator_tells_the_alert_by_which_openssl_refuses_it() {
     }
 }
 
+#[needs(program("openssl"))]
+#[test]
+fn initiator_refuses_a_suite_that_is_none_of_its_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let (key, [psk, _]) = key_of_host(PskHash::Sha256);
+    let session = openssl_session(&psk, folder);
+    let at = free_address();
+    let mut server = s_server(at, &psk.identity, &session, "P-256");
+    server.args(["-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"]);
+    let (is_over, told) = initiate(server, at, &ICREQ_COMES, &key, folder);
+    let why = "TLS_CHACHA20_POLY1305_SHA256, which NVMe/TCP does not allow";
+    assert!(!is_over && told.contains(why), "{told}");
+}
+
 #[needs(program("gnutls-serv"))]
 #[test]
 fn initiator_connects_to_gnutls_and_tells_the_alert_by_which_it_is_refused() {
