@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use iwarp::{
-    DataPart, Qp, QpError, QpOp, QpSettings, RegisteredMemory, RemoteAccess, SendHead, Work,
-};
+use iwarp::{DataPart, Qp, QpError, QpOp, QpSettings, RegisteredMemory, RemoteAccess, Work};
 use machine::{Machine as _, Tag};
 use nfs::connection::{Connection, RdmaSettings, RpcServerSettings};
 use testkit::End;
@@ -109,7 +107,7 @@ impl RdmaClient {
         let len = bytes.len() as u32;
         self.end.set_memory(SEND, bytes);
         self.end.machine.post(Work::Send {
-            head: SendHead::new(&[]),
+            head: &[],
             body: DataPart {
                 tag: SEND,
                 offset: 0,

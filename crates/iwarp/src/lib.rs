@@ -34,8 +34,7 @@ pub use batch::UpperBatch;
 pub use counts::{CountedStream, StreamCounts};
 pub use mpa::{CrcPolicy, MpaError, Terms, ulpdu_max};
 pub use qp::{
-    DataPart, OWN_BYTES, Qp, QpCounts, QpError, QpOp, QpSettings, ReadsRefused, ReceivedSend,
-    SendHead, Work,
+    DataPart, OWN_BYTES, Qp, QpCounts, QpError, QpOp, QpSettings, ReadsRefused, ReceivedSend, Work,
 };
 pub use stags::{RegisteredMemory, RemoteAccess};
 pub use terminates::{TerminateCount, TerminateCounts};

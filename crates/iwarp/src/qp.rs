@@ -12,7 +12,7 @@ use wire::iwarp::{MPA_REPLY_KEY, MPA_REQUEST_KEY, READ_DEPTH_UNSET, TerminateCod
 
 use self::receive::FpduReceiver;
 use self::send::FpduSender;
-pub use self::send::{DataPart, OWN_BYTES, SendHead, Work};
+pub use self::send::{DataPart, OWN_BYTES, Work};
 use crate::mpa::{self, CrcPolicy, FRAME_MAX, MpaAnswer, MpaError, ReplyOutcome, Terms, Wishes};
 use crate::stags::{RegisteredMemory, RemoteAccess, Stags};
 
@@ -233,6 +233,7 @@ impl Qp {
     }
 
     /// What both ends agree on, once the peer's frame has come.
+    #[inline]
     pub fn terms(&self) -> Terms {
         self.terms
     }
@@ -264,6 +265,7 @@ impl Qp {
     }
 
     /// Lets the peer name memory from now on; `None`: it can name 32768 regions already.
+    #[inline]
     pub fn register(&mut self, memory: RegisteredMemory) -> Option<u32> {
         match self.stags.len() {
             // The others are for the sinks of reads, which the ORD bounds.
@@ -310,6 +312,7 @@ impl Qp {
 
     /// The peer can name the memory of `stag` no more; `false`: it could not. A peer that is
     /// writing there or reads it is terminated.
+    #[inline]
     pub fn invalidate(&mut self, stag: u32) -> bool {
         let is_known = self.stags.remove(stag).is_some();
         if is_known && self.receiver.writes_to(stag) {
@@ -320,18 +323,21 @@ impl Qp {
 
     /// Bytes that RDMA Writes have brought to the memory of `stag`; of one that was
     /// invalidated, until memory is registered again.
+    #[inline]
     pub fn written(&self, stag: u32) -> u64 {
         self.stags.written(stag)
     }
 
     /// The peer may send `count` Sends more: one for each receive that the upper layer's
     /// protocol lets it count on. One beyond them ends the stream.
+    #[inline]
     pub fn post_receives(&mut self, count: u32) {
         self.receiver.receives += count;
     }
 
     /// The head of the Send that [`QpOp::Body`] or [`QpOp::Received`] tells of, until the
     /// next step.
+    #[inline]
     pub fn head(&self) -> &[u8] {
         &self.receiver.head
     }
@@ -386,7 +392,8 @@ impl Qp {
     }
 
     /// Sends or writes; in the order of these calls. Held back until the peer may be sent to.
-    pub fn post(&mut self, work: Work) {
+    #[inline]
+    pub fn post(&mut self, work: Work<'_>) {
         if self.life != Life::Ended {
             self.sender.post(work);
         }
@@ -538,6 +545,7 @@ impl Machine for Qp {
         self.settings.tags_max
     }
 
+    #[inline]
     fn recv_plan(&self) -> RecvPlan {
         let tagged_left = self.tagged_left();
         let is_large = !self.receiver.is_cut_small
@@ -556,10 +564,12 @@ impl Machine for Qp {
         }
     }
 
+    #[inline]
     fn on_direct(&mut self, len: u32) {
         self.inbound.on_direct(len);
     }
 
+    #[inline]
     fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<QpOp>> {
         loop {
             if let Some(op) = self.notice.take() {
@@ -583,6 +593,7 @@ impl Machine for Qp {
         }
     }
 
+    #[inline]
     fn has_step(&self) -> bool {
         self.notice.is_some()
     }
@@ -595,10 +606,12 @@ impl Machine for Qp {
         self.inbound.on_digest(tag, crc);
     }
 
+    #[inline]
     fn has_transmit(&self) -> bool {
         !self.control.is_empty() || self.life == Life::Live && self.sender.has_work(self.terms.ord)
     }
 
+    #[inline]
     fn poll_transmit(&mut self, out: &mut impl Transmit) {
         if !self.control.is_empty() {
             if !out.has_room() {
@@ -616,6 +629,7 @@ impl Machine for Qp {
         }
     }
 
+    #[inline]
     fn is_finished(&self) -> bool {
         self.life == Life::Ended
     }

@@ -98,6 +98,7 @@ struct StagSlot {
 
 impl StagSlot {
     /// Bytes that the peer may write straight into memory and has not.
+    #[inline]
     fn unwritten(&self) -> u64 {
         let is_direct = |memory: &RegisteredMemory| memory.access.write && self.bytes.is_none();
         let memory = self.memory.filter(is_direct);
@@ -135,6 +136,7 @@ impl Stags {
     }
 
     /// Registrations.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -146,6 +148,7 @@ impl Stags {
 
     /// The same; `bytes`: the memory is these bytes of this stream's end, and such as the peer
     /// writes.
+    #[inline]
     pub(crate) fn register_with(
         &mut self,
         memory: RegisteredMemory,
@@ -176,8 +179,8 @@ impl Stags {
             written: 0,
             bytes,
         };
-        let stag = entry.stag;
-        self.count_unwritten(0, stag);
+        let (stag, unwritten) = (entry.stag, entry.unwritten());
+        self.count_unwritten(0, unwritten);
         Some(stag)
     }
 
@@ -192,56 +195,73 @@ impl Stags {
         slot.filter(|slot| slot.stag == stag)?.bytes.as_mut()
     }
 
-    /// The slot of `stag` had `before` unwritten bytes, and has others now.
-    fn count_unwritten(&mut self, before: u64, stag: u32) {
-        let after = self.slot(stag).map_or(0, StagSlot::unwritten);
+    /// A slot had `before` unwritten bytes, and has `after` now.
+    #[inline]
+    fn count_unwritten(&mut self, before: u64, after: u64) {
         self.unwritten_bytes = self.unwritten_bytes + after - before;
         self.unwritten = self.unwritten + u64::from(after > 0) - u64::from(before > 0);
     }
 
     /// Whether the RDMA Writes to come are large.
+    #[inline]
     pub(crate) fn awaits_large_writes(&self) -> bool {
         self.unwritten > 0 && self.unwritten_bytes >= self.unwritten * LARGE_REGION
     }
 
     /// The memory of `stag` is no longer there for the peer; `None`: it was not.
     pub(crate) fn remove(&mut self, stag: u32) -> Option<RegisteredMemory> {
-        let slot = self.slot(stag)?;
-        let (memory, before) = (slot.memory?, slot.unwritten());
-        let slot = (stag >> 16) as u16;
-        self.slots[usize::from(slot)].memory = None;
-        self.free.push(slot);
-        self.count_unwritten(before, stag);
+        self.remove_if(stag, |_| true)
+    }
+
+    /// The same where the memory is such as `is_meant` says.
+    #[inline]
+    pub(crate) fn remove_if(
+        &mut self,
+        stag: u32,
+        is_meant: impl FnOnce(&RegisteredMemory) -> bool,
+    ) -> Option<RegisteredMemory> {
+        let slot = self.slots.get_mut((stag >> 16) as usize);
+        let slot = slot.filter(|slot| slot.stag == stag)?;
+        let before = slot.unwritten();
+        let memory = slot.memory.take_if(|memory| is_meant(memory))?;
+        self.free.push((stag >> 16) as u16);
+        self.count_unwritten(before, 0);
         Some(memory)
     }
 
+    #[inline]
     pub(crate) fn find(&self, stag: u32) -> Option<&RegisteredMemory> {
         self.slot(stag)?.memory.as_ref()
     }
 
     /// The slot whose last registration is `stag`.
+    #[inline]
     fn slot(&self, stag: u32) -> Option<&StagSlot> {
         let slot = self.slots.get((stag >> 16) as usize)?;
         (slot.stag == stag).then_some(slot)
     }
 
     /// The peer has written `len` bytes to the memory of `stag`, if there is any.
+    #[inline]
     pub(crate) fn note_written(&mut self, stag: u32, len: u32) {
         let slot = self.slots.get_mut((stag >> 16) as usize);
         if let Some(slot) = slot.filter(|slot| slot.stag == stag) {
             let before = slot.unwritten();
             slot.written += u64::from(len);
-            self.count_unwritten(before, stag);
+            let after = slot.unwritten();
+            self.count_unwritten(before, after);
         }
     }
 
     /// Bytes that the peer wrote to the memory of `stag`, the last of its slot.
+    #[inline]
     pub(crate) fn written(&self, stag: u32) -> u64 {
         self.slot(stag).map_or(0, |slot| slot.written)
     }
 
     /// The tag of `len` bytes, at least 1, at Tagged Offset `to` and where they begin in its
     /// data, if the peer may do with them what `wanted` says.
+    #[inline]
     pub(crate) fn check(
         &self,
         stag: u32,

@@ -7,8 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use iwarp::{
-    CrcPolicy, DataPart, Qp, QpError, QpOp, QpSettings, RegisteredMemory, RemoteAccess, SendHead,
-    Work,
+    CrcPolicy, DataPart, Qp, QpError, QpOp, QpSettings, RegisteredMemory, RemoteAccess, Work,
 };
 use machine::{Machine, Tag};
 use nvmf::command::{AnaState, Command, Geometry};
@@ -173,7 +172,7 @@ impl Pair {
 
     fn post(&mut self, head: &[u8], data_len: u32) {
         self.host.machine.post(Work::Send {
-            head: SendHead::new(head),
+            head,
             body: DataPart {
                 tag: CAPSULE,
                 offset: 0,

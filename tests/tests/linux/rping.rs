@@ -13,7 +13,7 @@ use std::thread;
 use interop::guest::{Config, Guest};
 use interop::scripts::{MACHINE, RDMA, RPING, script};
 use interop::systems::SIW;
-use iwarp::{DataPart, Qp, QpError, QpOp, QpSettings, SendHead, Work};
+use iwarp::{DataPart, Qp, QpError, QpOp, QpSettings, Work};
 use machine::{Machine, Tag};
 use needs::needs;
 use testkit::End;
@@ -139,7 +139,7 @@ impl Endpoint {
     /// A Send whose bytes mean nothing.
     fn say(&mut self) {
         self.end.machine.post(Work::Send {
-            head: SendHead::new(&[0; SEND_BYTES]),
+            head: &[0; SEND_BYTES],
             body: DataPart::default(),
             invalidate: None,
             is_solicited: false,

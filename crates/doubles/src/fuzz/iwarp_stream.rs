@@ -8,8 +8,7 @@
 use std::collections::VecDeque;
 
 use iwarp::{
-    CrcPolicy, DataPart, Qp, QpError, QpOp, QpSettings, RegisteredMemory, RemoteAccess, SendHead,
-    Work,
+    CrcPolicy, DataPart, Qp, QpError, QpOp, QpSettings, RegisteredMemory, RemoteAccess, Work,
 };
 use machine::{Machine, Tag};
 use random::Random;
@@ -156,7 +155,7 @@ fn rig(has_crc: bool) -> Rig {
     end.machine.read(sink, 1, 0).expect("reads");
     end.machine.post_receives(3);
     end.machine.post(Work::Send {
-        head: SendHead::new(&[7; 100]),
+        head: &[7; 100],
         body: sink,
         invalidate: None,
         is_solicited: false,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use iwarp::{DataPart, OWN_BYTES, SendHead, Work};
+use iwarp::{DataPart, OWN_BYTES, Qp, Work};
 use machine::{PAD_MAX, Tag, Tail, Transmit, crc32c};
 use wire::iscsi::{BHS_LEN, Bhs, opcode, padded};
 use wire::iser::{ISER_HEADER_LEN, IserHeader, iser_first};
@@ -178,22 +178,22 @@ pub(super) fn control() -> IserHeader {
     }
 }
 
-/// A Send of both headers and `data`, at whose end the batch is told of `release`. It
+/// Posts a Send of both headers and `data`, at whose end the batch is told of `release`. It
 /// invalidates an STag of the peer or none.
 pub(super) fn send(
-    iser: &IserHeader,
-    bhs: &Bhs,
+    qp: &mut Qp,
+    (iser, bhs): (&IserHeader, &Bhs),
     data: &PduData,
     (invalidate, release): (Option<u32>, Option<Tag>),
-) -> Work {
+) {
     let mut head = [0; HEAD_LEN];
     head[..ISER_HEADER_LEN].copy_from_slice(iser.as_bytes());
     head[ISER_HEADER_LEN..].copy_from_slice(bhs.as_bytes());
-    Work::Send {
-        head: SendHead::new(&head),
+    qp.post(Work::Send {
+        head: &head,
         body: data.part(),
         invalidate,
         is_solicited: true,
         release,
-    }
+    });
 }

@@ -226,7 +226,7 @@ impl IserInitiator {
                 }
                 _ => (control(), None),
             };
-            self.qp.post(send(&header, bhs, data, (None, tag)));
+            send(&mut self.qp, (&header, bhs), data, (None, tag));
         }
         self.gather.all = all;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use iwarp::{DataPart, Qp, QpCounts, QpOp, QpSettings, ReceivedSend, SendHead, Work};
+use iwarp::{DataPart, Qp, QpCounts, QpOp, QpSettings, ReceivedSend, Work};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::iscsi::{Bhs, DataIn, DataOut, R2t, ScsiCommand, flags, opcode, padded};
 use wire::iser::{
@@ -247,7 +247,7 @@ impl IserTarget {
             ..IserHello::default()
         };
         self.qp.post(Work::Send {
-            head: SendHead::new(reply.as_bytes()),
+            head: reply.as_bytes(),
             body: DataPart::default(),
             invalidate: None,
             is_solicited: true,
@@ -340,7 +340,7 @@ impl IserTarget {
                     opcode::DATA_IN => self.qp.post(self.write(bhs.cast(), data)),
                     _ => {
                         let ends = all.get(at + 1).and_then(Gathered::released);
-                        self.qp.post(self.send(bhs, data, ends));
+                        self.send(bhs, data, ends);
                     }
                 },
             }
@@ -349,7 +349,7 @@ impl IserTarget {
     }
 
     /// Data-In: an RDMA Write.
-    fn write(&self, header: &DataIn, data: &PduData) -> Work {
+    fn write(&self, header: &DataIn, data: &PduData) -> Work<'static> {
         let data = data.part();
         let iser = &self.buffers[usize::from(data.tag)].iser;
         let offset = u64::from(header.buffer_offset.get());
@@ -363,13 +363,14 @@ impl IserTarget {
 
     /// Any other PDU: a Send. The response to a command, which `ends` it, invalidates the
     /// memory of it where the initiator takes that.
-    fn send(&self, bhs: &Bhs, data: &PduData, ends: Option<Tag>) -> Work {
+    fn send(&mut self, bhs: &Bhs, data: &PduData, ends: Option<Tag>) {
         let of_command = ends.filter(|_| bhs.opcode() == opcode::SCSI_RESPONSE);
         let buffers = of_command.and_then(|tag| self.buffers.get(usize::from(tag)));
         let invalidate = buffers
             .filter(|_| self.takes_invalidate)
             .and_then(invalidated);
-        send(&control(), bhs, data, (invalidate, ends))
+        let headers = (&control(), bhs);
+        send(&mut self.qp, headers, data, (invalidate, ends));
     }
 
     /// R2T: an RDMA Read.

@@ -7,7 +7,7 @@ use wire::iwarp::{
     ReadRequest, TaggedFpdu, TerminateCode, TerminateControl, UntaggedFpdu, ddp_control, opcode,
     queue, rdmap_control,
 };
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::{DIRECT_MIN, Life, OWN_BYTES, Qp, QpError, QpOp, ReceivedSend};
 use crate::mpa::Rtr;
@@ -36,6 +36,32 @@ enum FpduState {
         crc: u32,
         fault: Option<TerminateCode>,
     },
+}
+
+/// The header of an FPDU.
+#[derive(Clone, Copy, Debug)]
+enum FpduHeader {
+    Tagged(TaggedFpdu),
+    Untagged(UntaggedFpdu),
+}
+
+impl FpduHeader {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            FpduHeader::Tagged(fpdu) => fpdu.as_bytes(),
+            FpduHeader::Untagged(fpdu) => fpdu.as_bytes(),
+        }
+    }
+
+    /// The control fields of DDP and of RDMAP.
+    #[inline]
+    fn control(&self) -> (u8, u8) {
+        match self {
+            FpduHeader::Tagged(fpdu) => (fpdu.ddp, fpdu.rdmap),
+            FpduHeader::Untagged(fpdu) => (fpdu.ddp, fpdu.rdmap),
+        }
+    }
 }
 
 /// The segment of an FPDU.
@@ -69,8 +95,8 @@ enum BodyPlace {
 #[derive(Debug)]
 pub(super) struct FpduReceiver {
     state: FpduState,
-    /// Header of the FPDU that came last: tagged or untagged, as its length says.
-    header: Vec<u8>,
+    /// Header of the FPDU that came last.
+    header: Option<FpduHeader>,
     segment: Segment,
     /// CRC32C of the FPDU so far.
     crc: u32,
@@ -100,7 +126,7 @@ impl Default for FpduReceiver {
     fn default() -> FpduReceiver {
         FpduReceiver {
             state: FpduState::Header,
-            header: Vec::new(),
+            header: None,
             segment: Segment::default(),
             crc: 0,
             open: None,
@@ -147,7 +173,30 @@ impl FpduReceiver {
     pub(super) fn writes_to(&self, stag: u32) -> bool {
         self.state == FpduState::Payload
             && self.segment.opcode == opcode::WRITE
-            && TaggedFpdu::ref_from_bytes(&self.header).is_ok_and(|fpdu| fpdu.stag.get() == stag)
+            && self.tagged().stag.get() == stag
+    }
+
+    /// The header of a tagged segment that is arriving or has come.
+    #[inline]
+    fn tagged(&self) -> &TaggedFpdu {
+        match &self.header {
+            Some(FpduHeader::Tagged(fpdu)) => fpdu,
+            _ => panic!("the segment is not tagged"),
+        }
+    }
+
+    /// The same of an untagged one.
+    #[inline]
+    fn untagged(&self) -> &UntaggedFpdu {
+        match &self.header {
+            Some(FpduHeader::Untagged(fpdu)) => fpdu,
+            _ => panic!("the segment is tagged"),
+        }
+    }
+
+    #[inline]
+    fn header_bytes(&self) -> &[u8] {
+        self.header.as_ref().map_or(&[], FpduHeader::bytes)
     }
 
     /// What of the header of the FPDU in error a Terminate with `code` tells: nothing where
@@ -162,7 +211,7 @@ impl FpduReceiver {
         if is_unread || code.layer > 1 {
             return Vec::new();
         }
-        let mut header = self.header.clone();
+        let mut header = self.header_bytes().to_vec();
         // A Remote Protection Error is found when all of the Read Request is there.
         if (code.layer, code.etype) == (0, 1) && self.segment.opcode == opcode::READ_REQUEST {
             header.extend_from_slice(&self.head);
@@ -171,8 +220,9 @@ impl FpduReceiver {
     }
 
     /// What follows the payload of the FPDU.
+    #[inline]
     fn tail(&self, has_crc: bool) -> Tail {
-        let pad = (self.header.len() as u32 + self.segment.len).wrapping_neg() % 4;
+        let pad = (self.header_bytes().len() as u32 + self.segment.len).wrapping_neg() % 4;
         match has_crc {
             true => Tail {
                 pad: pad as u8,
@@ -190,6 +240,7 @@ impl FpduReceiver {
 impl Qp {
     /// Bytes behind the FPDU that is arriving of its message, where that goes on into memory:
     /// of an RDMA Write at most, up to the end of the region.
+    #[inline]
     pub(super) fn tagged_left(&self) -> Option<u64> {
         match self.receiver.open? {
             OpenMessage::Write { stag, .. } if self.stags.bytes(stag).is_some() => None,
@@ -207,6 +258,7 @@ impl Qp {
 
     /// Takes what `staged[*at..]` holds; `None`: a notice, or nothing more for now. Very many
     /// FPDUs of which nothing is told are for more than one turn.
+    #[inline]
     pub(super) fn walk(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<QpOp>> {
         while self.notice.is_none() && self.life != Life::Ended {
             match self.receiver.state {
@@ -241,9 +293,9 @@ impl Qp {
         if self.receiver.segment.opcode == opcode::READ_RESPONSE {
             return self.receiver.read_bytes.extend_from_slice(text);
         }
-        let fpdu = TaggedFpdu::ref_from_bytes(&self.receiver.header).expect("tagged");
-        if let Some(bytes) = self.stags.bytes_mut(fpdu.stag.get()) {
-            let begin = fpdu.to.get() as usize;
+        let TaggedFpdu { stag, to, .. } = *self.receiver.tagged();
+        if let Some(bytes) = self.stags.bytes_mut(stag.get()) {
+            let begin = to.get() as usize;
             let end = begin + text.len();
             bytes.resize(bytes.len().max(end), 0);
             bytes[begin..end].copy_from_slice(text);
@@ -251,6 +303,7 @@ impl Qp {
     }
 
     /// The header at the start of `bytes`: how many it has; `None`: more are needed.
+    #[inline]
     fn fpdu(&mut self, bytes: &[u8]) -> Option<usize> {
         let (length, rest) = bytes.split_first_chunk::<LENGTH_LEN>()?;
         let ulpdu_len = u16::from_be_bytes(*length);
@@ -266,21 +319,54 @@ impl Qp {
             let fault = (!is_rtr).then_some(TerminateCode::DDP_CATASTROPHIC);
             return Some(self.begin_judged(ulpdu_len, fault));
         };
-        let header = bytes.get(..header_len)?;
+        let header = match header_len {
+            TaggedFpdu::LEN => FpduHeader::Tagged(TaggedFpdu::read_from_prefix(bytes).ok()?.0),
+            _ => FpduHeader::Untagged(UntaggedFpdu::read_from_prefix(bytes).ok()?.0),
+        };
         work::spend(1);
         self.fpdus_received += 1;
-        self.receiver.header.clear();
-        self.receiver.header.extend_from_slice(header);
-        match self.segment(len as u32) {
+        self.receiver.header = Some(header);
+        match self.segment(&header, len as u32) {
             Ok(destination) => {
+                if let Some(len) = self.whole_send(bytes) {
+                    return Some(len);
+                }
                 if self.terms.crc {
-                    self.receiver.crc = crc32c(header, 0);
+                    self.receiver.crc = crc32c(&bytes[..header_len], 0);
                 }
                 self.begin(destination);
                 Some(header_len)
             }
             Err(fault) => Some(self.begin_judged(ulpdu_len, Some(fault))),
         }
+    }
+
+    /// Takes the FPDU at the start of `bytes`, if all of it is there and it is a whole Send that
+    /// is no longer than a head: as most commands and responses are. How many bytes it has.
+    #[inline]
+    fn whole_send(&mut self, bytes: &[u8]) -> Option<usize> {
+        let receiver = &mut self.receiver;
+        let Segment {
+            opcode,
+            len,
+            is_last,
+        } = receiver.segment;
+        let is_send = matches!(opcode, opcode::SEND..=opcode::SEND_SOLICITED_INVALIDATE);
+        let is_head = len == receiver.send_len && len <= self.settings.head_max.into();
+        if !is_send || !is_last || !is_head {
+            return None;
+        }
+        let head_end = UntaggedFpdu::LEN + len as usize;
+        let end = head_end.next_multiple_of(4);
+        let received = bytes.get(end..)?.first_chunk::<CRC_LEN>()?;
+        work::spend_bytes(len.into());
+        receiver
+            .head
+            .extend_from_slice(&bytes[UntaggedFpdu::LEN..head_end]);
+        let is_intact =
+            !self.terms.crc || crc32c(&bytes[..end], 0) == u32::from_le_bytes(*received);
+        self.fpdu_is_here(is_intact);
+        Some(end + CRC_LEN)
     }
 
     /// Nothing of the FPDU goes anywhere. Where there are CRCs, its own comes before any
@@ -330,9 +416,13 @@ impl Qp {
 
     /// Checks the header that has come of a segment with `len` bytes of payload, and where
     /// these may go.
-    fn segment(&mut self, len: u32) -> Result<Option<(Tag, u32)>, TerminateCode> {
-        let header = &self.receiver.header;
-        let (ddp, rdmap) = (header[2], header[3]);
+    #[inline]
+    fn segment(
+        &mut self,
+        header: &FpduHeader,
+        len: u32,
+    ) -> Result<Option<(Tag, u32)>, TerminateCode> {
+        let (ddp, rdmap) = header.control();
         let is_tagged = ddp & ddp_control::TAGGED != 0;
         if ddp & ddp_control::VERSION_MASK != ddp_control::VERSION {
             return Err(match is_tagged {
@@ -349,21 +439,23 @@ impl Qp {
             is_last: ddp & ddp_control::LAST != 0,
         };
         self.receiver.segment = segment;
-        if let Ok(fpdu) = TaggedFpdu::read_from_bytes(header) {
-            // The last has what is left.
-            if len >= DIRECT_MIN || !segment.is_last {
-                self.receiver.is_cut_small = len < DIRECT_MIN;
+        let fpdu = match header {
+            FpduHeader::Untagged(fpdu) => fpdu,
+            FpduHeader::Tagged(fpdu) => {
+                // The last has what is left.
+                if len >= DIRECT_MIN || !segment.is_last {
+                    self.receiver.is_cut_small = len < DIRECT_MIN;
+                }
+                return match segment.opcode {
+                    opcode::WRITE => self.write_segment(fpdu, segment),
+                    opcode::READ_RESPONSE => self.response_segment(fpdu, segment),
+                    _ => Err(TerminateCode::UNEXPECTED_OPCODE),
+                };
             }
-            return match segment.opcode {
-                opcode::WRITE => self.write_segment(&fpdu, segment),
-                opcode::READ_RESPONSE => self.response_segment(&fpdu, segment),
-                _ => Err(TerminateCode::UNEXPECTED_OPCODE),
-            };
-        }
-        let fpdu = UntaggedFpdu::read_from_bytes(header).expect("one of both lengths");
+        };
         let checked = match segment.opcode {
-            opcode::SEND..=opcode::SEND_SOLICITED_INVALIDATE => self.send_segment(&fpdu, segment),
-            opcode::READ_REQUEST => self.read_request_segment(&fpdu, segment),
+            opcode::SEND..=opcode::SEND_SOLICITED_INVALIDATE => self.send_segment(fpdu, segment),
+            opcode::READ_REQUEST => self.read_request_segment(fpdu, segment),
             opcode::TERMINATE if fpdu.qn.get() != queue::TERMINATE => {
                 Err(TerminateCode::QUEUE_NUMBER)
             }
@@ -378,6 +470,7 @@ impl Qp {
 
     /// A segment of an RDMA Write (RFC 5040, section 4.3): what has no bytes names no memory
     /// (RFC 5041, section 7.1).
+    #[inline]
     fn write_segment(
         &mut self,
         fpdu: &TaggedFpdu,
@@ -442,6 +535,7 @@ impl Qp {
 
     /// A segment of a Send (RFC 5040, sections 4.6 and 4.7): in order within its message,
     /// which is in order within its queue and has a receive.
+    #[inline]
     fn send_segment(&mut self, fpdu: &UntaggedFpdu, segment: Segment) -> Result<(), TerminateCode> {
         let receiver = &mut self.receiver;
         if fpdu.qn.get() != queue::SEND {
@@ -513,6 +607,7 @@ impl Qp {
 
     /// The header of an FPDU was right: its payload goes to `destination`, or its first bytes
     /// to a machine.
+    #[inline]
     fn begin(&mut self, destination: Option<(Tag, u32)>) {
         let Segment { opcode, len, .. } = self.receiver.segment;
         let head_max = match opcode {
@@ -586,6 +681,7 @@ impl Qp {
         self.receiver.send_len - len - self.receiver.head.len() as u32
     }
 
+    #[inline]
     fn begin_payload(&mut self, tag: Tag, start: u32, len: u32, wanted: u32) {
         let tail = self.receiver.tail(self.terms.crc);
         self.inbound.begin(tag, start, len, wanted, tail);
@@ -629,6 +725,7 @@ impl Qp {
     }
 
     /// All of an FPDU has come.
+    #[inline]
     fn fpdu_is_here(&mut self, is_intact: bool) {
         self.receiver.state = FpduState::Header;
         if !is_intact {
@@ -642,8 +739,8 @@ impl Qp {
             opcode::READ_REQUEST => self.read_requested(),
             opcode::TERMINATE => self.terminated(),
             opcode::WRITE => {
-                let fpdu = TaggedFpdu::ref_from_bytes(&self.receiver.header).expect("tagged");
-                self.stags.note_written(fpdu.stag.get(), segment.len);
+                let stag = self.receiver.tagged().stag.get();
+                self.stags.note_written(stag, segment.len);
             }
             _ if !segment.is_last => {}
             opcode::READ_RESPONSE => {
@@ -664,8 +761,7 @@ impl Qp {
                 return self.terminate(denied.of_source());
             }
         }
-        let fpdu = UntaggedFpdu::read_from_bytes(&self.receiver.header).expect("untagged");
-        self.sender.respond(request, fpdu);
+        self.sender.respond(request, *self.receiver.untagged());
     }
 
     #[cold]
@@ -675,6 +771,7 @@ impl Qp {
         self.end(QpError::Received(code));
     }
 
+    #[inline]
     fn send_is_here(&mut self, opcode: u8) {
         let invalidates = matches!(
             opcode,
@@ -682,13 +779,12 @@ impl Qp {
         );
         let mut invalidated = None;
         if invalidates {
-            let fpdu = UntaggedFpdu::read_from_bytes(&self.receiver.header).expect("untagged");
-            let stag = fpdu.invalidate_stag.get();
-            let memory = self.stags.find(stag);
-            if memory.is_none_or(|memory| memory.access == RemoteAccess::NONE) {
+            let stag = self.receiver.untagged().invalidate_stag.get();
+            // Sinks of Read Responses are no memory that the peer can name.
+            let is_named = |memory: &RegisteredMemory| memory.access != RemoteAccess::NONE;
+            if self.stags.remove_if(stag, is_named).is_none() {
                 return self.terminate(TerminateCode::CANNOT_INVALIDATE);
             }
-            self.stags.remove(stag);
             invalidated = Some(stag);
         }
         let receiver = &mut self.receiver;

@@ -14,6 +14,8 @@ use crate::stags::{Denied, RegisteredMemory, RemoteAccess, Stags};
 
 /// Bytes of a head that is sent, at most.
 const HEAD_MAX: usize = 128;
+/// Bytes of heads that were sent before the others move up.
+const HEADS_SPENT_MAX: usize = 16384;
 /// ULPDU_Length does not count itself.
 const LENGTH_LEN: usize = 2;
 
@@ -36,36 +38,13 @@ pub struct DataPart {
     pub len: u32,
 }
 
-/// Bytes of a machine that a Send begins with: 128 at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SendHead {
-    bytes: [u8; HEAD_MAX],
-    len: u8,
-}
-
-impl SendHead {
-    /// A copy of `bytes`, 128 at most.
-    pub fn new(bytes: &[u8]) -> SendHead {
-        let mut head = SendHead {
-            bytes: [0; HEAD_MAX],
-            len: bytes.len() as u8,
-        };
-        head.bytes[..bytes.len()].copy_from_slice(bytes);
-        head
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-}
-
 /// A message to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum Work<'a> {
     /// A Send (RFC 5040, section 4.6).
     Send {
-        /// What it begins with.
-        head: SendHead,
+        /// What it begins with: bytes of the machine above, 128 at most, which are copied.
+        head: &'a [u8],
         /// What follows.
         body: DataPart,
         /// The peer's STag to invalidate.
@@ -88,12 +67,70 @@ pub enum Work {
     },
 }
 
-impl Work {
+/// A [`Work`] that is posted.
+#[derive(Clone, Copy, Debug)]
+struct QueuedWork {
+    kind: QueuedKind,
+    data: DataPart,
+    release: Option<Tag>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum QueuedKind {
+    Send {
+        /// Bytes that it has at the front of [`Heads`].
+        head_len: u8,
+        /// The opcode with all that it says.
+        opcode: u8,
+        invalidate: u32,
+    },
+    Write {
+        stag: u32,
+        to: u64,
+    },
+}
+
+impl QueuedWork {
     /// Bytes of the message.
     fn len(&self) -> u32 {
-        match self {
-            Work::Send { head, body, .. } => u32::from(head.len) + body.len,
-            Work::Write { data, .. } => data.len,
+        match self.kind {
+            QueuedKind::Send { head_len, .. } => u32::from(head_len) + self.data.len,
+            QueuedKind::Write { .. } => self.data.len,
+        }
+    }
+}
+
+/// The heads of the Sends that are posted, one behind the other.
+#[derive(Debug, Default)]
+struct Heads {
+    bytes: Vec<u8>,
+    /// Where the first begins.
+    begin: usize,
+}
+
+impl Heads {
+    #[inline]
+    fn push(&mut self, head: &[u8]) {
+        assert!(head.len() <= HEAD_MAX, "a head of a Send is short");
+        self.bytes.extend_from_slice(head);
+    }
+
+    /// The first, of `len` bytes.
+    #[inline]
+    fn first(&self, len: u8) -> &[u8] {
+        &self.bytes[self.begin..][..usize::from(len)]
+    }
+
+    /// The first, of `len` bytes, is sent.
+    #[inline]
+    fn pop(&mut self, len: u8) {
+        self.begin += usize::from(len);
+        if self.begin == self.bytes.len() {
+            self.bytes.clear();
+            self.begin = 0;
+        } else if self.begin >= HEADS_SPENT_MAX {
+            self.bytes.drain(..self.begin);
+            self.begin = 0;
         }
     }
 }
@@ -134,7 +171,8 @@ enum NextMessage {
 /// What is to be sent.
 #[derive(Debug)]
 pub(super) struct FpduSender {
-    works: VecDeque<Work>,
+    works: VecDeque<QueuedWork>,
+    heads: Heads,
     waiting: VecDeque<WaitingRead>,
     pending: VecDeque<PendingRead>,
     responses: VecDeque<QueuedResponse>,
@@ -154,6 +192,7 @@ impl Default for FpduSender {
     fn default() -> FpduSender {
         FpduSender {
             works: VecDeque::new(),
+            heads: Heads::default(),
             waiting: VecDeque::new(),
             pending: VecDeque::new(),
             responses: VecDeque::new(),
@@ -168,8 +207,38 @@ impl Default for FpduSender {
 }
 
 impl FpduSender {
-    pub(super) fn post(&mut self, work: Work) {
-        self.works.push_back(work);
+    #[inline]
+    pub(super) fn post(&mut self, work: Work<'_>) {
+        self.works.push_back(match work {
+            Work::Send {
+                head,
+                body,
+                invalidate,
+                is_solicited,
+                release,
+            } => {
+                self.heads.push(head);
+                QueuedWork {
+                    kind: QueuedKind::Send {
+                        head_len: head.len() as u8,
+                        opcode: send_opcode(invalidate.is_some(), is_solicited),
+                        invalidate: invalidate.unwrap_or(0),
+                    },
+                    data: body,
+                    release,
+                }
+            }
+            Work::Write {
+                data,
+                stag,
+                to,
+                release,
+            } => QueuedWork {
+                kind: QueuedKind::Write { stag, to },
+                data,
+                release,
+            },
+        });
     }
 
     pub(super) fn has_posted(&self) -> bool {
@@ -232,10 +301,12 @@ impl FpduSender {
     }
 
     /// Whether something may be sent.
+    #[inline]
     pub(super) fn has_work(&self, ord: u16) -> bool {
         self.next(ord).is_some()
     }
 
+    #[inline]
     fn next(&self, ord: u16) -> Option<NextMessage> {
         let has_read = !self.waiting.is_empty() && self.pending.len() < usize::from(ord);
         let has_response = !self.responses.is_empty();
@@ -250,6 +321,7 @@ impl FpduSender {
     }
 
     /// `len` bytes of a message go out now; its last if `is_last`.
+    #[inline]
     fn advance(&mut self, source: NextMessage, len: u32, is_last: bool) {
         self.sent += len;
         self.under_way = Some(source);
@@ -332,6 +404,7 @@ struct ReadFpdu {
 }
 
 /// The header of a segment with `len` bytes: of opcode `kind.0`, the last if `kind.1`.
+#[inline]
 fn tagged(len: u32, kind: (u8, bool), stag: u32, to: u64) -> TaggedFpdu {
     TaggedFpdu {
         ulpdu_len: ((TaggedFpdu::LEN - LENGTH_LEN) as u16 + len as u16).into(),
@@ -343,6 +416,7 @@ fn tagged(len: u32, kind: (u8, bool), stag: u32, to: u64) -> TaggedFpdu {
 }
 
 /// The same of an untagged segment.
+#[inline]
 fn untagged(len: u32, kind: (u8, bool), qn: u32, (msn, mo): (u32, u32)) -> UntaggedFpdu {
     UntaggedFpdu {
         ulpdu_len: ((UntaggedFpdu::LEN - LENGTH_LEN) as u16 + len as u16).into(),
@@ -361,6 +435,7 @@ fn control((_, is_last): (u8, bool)) -> u8 {
 
 impl Qp {
     /// Sends one FPDU; `false`: nothing may be sent, or the stream has ended.
+    #[inline]
     pub(super) fn send_fpdu(&mut self, out: &mut impl Transmit) -> bool {
         match self.sender.next(self.terms.ord) {
             None => return false,
@@ -382,12 +457,14 @@ impl Qp {
 
     /// How many of `left` bytes go into a segment behind a header of `header_len` bytes:
     /// of several, all but the last have a multiple of 8.
+    #[inline]
     fn segment_len(&self, left: u32, header_len: usize) -> u32 {
         let room = u32::from(self.settings.ulpdu_max) - (header_len - LENGTH_LEN) as u32;
         if left <= room { left } else { room & !7 }
     }
 
     /// The same of the data of `tag`, as much as the batch has room for.
+    #[inline]
     fn work_len(&self, left: u32, header_len: usize, tag: Tag, out: &impl Transmit) -> u32 {
         let len = self.segment_len(left, header_len);
         let room = match tag {
@@ -442,94 +519,84 @@ impl Qp {
     }
 
     /// A segment of a Send or an RDMA Write.
+    #[inline]
     fn send_work(&mut self, out: &mut impl Transmit) {
         let work = *self.sender.works.front().expect("it was looked at");
         let (sent, left) = (self.sender.sent, work.len() - self.sender.sent);
-        let (len, release) = match work {
-            Work::Write {
-                data,
-                stag,
-                to,
-                release,
-            } => {
-                let len = self.work_len(left, TaggedFpdu::LEN, data.tag, out);
-                let header = tagged(
-                    len,
-                    (opcode::WRITE, len == left),
-                    stag,
-                    to.wrapping_add(sent.into()),
-                );
-                let offset = data.offset + sent;
-                self.put(
-                    out,
-                    header.as_bytes(),
-                    &[],
-                    DataPart {
-                        offset,
-                        len,
-                        ..data
-                    },
-                );
-                (len, release)
-            }
-            Work::Send {
-                head,
-                body,
-                invalidate,
-                is_solicited,
-                release,
-            } => {
-                let len = self.work_len(left, UntaggedFpdu::LEN, body.tag, out);
-                let kind = (send_opcode(invalidate.is_some(), is_solicited), len == left);
-                let place = (self.sender.send_msn, sent);
-                let mut header = untagged(len, kind, queue::SEND, place);
-                header.invalidate_stag = invalidate.unwrap_or(0).into();
-                let of_head = &head.bytes()[(sent as usize).min(head.bytes().len())..];
-                let of_head = &of_head[..of_head.len().min(len as usize)];
-                let part = DataPart {
-                    offset: body.offset + sent.saturating_sub(head.len.into()),
-                    len: len - of_head.len() as u32,
-                    ..body
-                };
-                self.put(out, header.as_bytes(), of_head, part);
-                (len, release)
-            }
+        let header_len = match work.kind {
+            QueuedKind::Write { .. } => TaggedFpdu::LEN,
+            QueuedKind::Send { .. } => UntaggedFpdu::LEN,
         };
-        self.sender.advance(NextMessage::Work, len, len == left);
-        if len == left {
+        let len = self.work_len(left, header_len, work.data.tag, out);
+        let is_last = len == left;
+        match work.kind {
+            QueuedKind::Write { stag, to } => {
+                let to = to.wrapping_add(sent.into());
+                let header = tagged(len, (opcode::WRITE, is_last), stag, to);
+                let data = DataPart {
+                    offset: work.data.offset + sent,
+                    len,
+                    ..work.data
+                };
+                self.put(out, header.as_bytes(), &[], data);
+            }
+            QueuedKind::Send {
+                head_len,
+                opcode,
+                invalidate,
+            } => {
+                let place = (self.sender.send_msn, sent);
+                let mut header = untagged(len, (opcode, is_last), queue::SEND, place);
+                header.invalidate_stag = invalidate.into();
+                let head = self.sender.heads.first(head_len);
+                let head = &head[(sent as usize).min(head.len())..];
+                let head = &head[..head.len().min(len as usize)];
+                let body = DataPart {
+                    offset: work.data.offset + sent.saturating_sub(head_len.into()),
+                    len: len - head.len() as u32,
+                    ..work.data
+                };
+                self.put(out, header.as_bytes(), head, body);
+            }
+        }
+        self.sender.advance(NextMessage::Work, len, is_last);
+        if is_last {
             self.sender.works.pop_front();
-            if matches!(work, Work::Send { .. }) {
+            if let QueuedKind::Send { head_len, .. } = work.kind {
+                self.sender.heads.pop(head_len);
                 self.sender.send_msn = self.sender.send_msn.wrapping_add(1);
             }
-            if let Some(tag) = release {
+            if let Some(tag) = work.release {
                 out.release(tag);
             }
         }
     }
 
     /// Writes an FPDU: `header` and `head` as bytes, `payload` as a name.
+    // The lengths of headers are known where it stands.
+    #[inline(always)]
     fn put(&self, out: &mut impl Transmit, header: &[u8], head: &[u8], payload: DataPart) {
-        let mut bytes = [0; FPDU_BYTES_MAX];
-        let mut len = header.len() + head.len();
-        bytes[..header.len()].copy_from_slice(header);
-        bytes[header.len()..len].copy_from_slice(head);
-        let pad = (len as u32 + payload.len).wrapping_neg() % 4;
+        let pad = (header.len() + head.len()).wrapping_neg() as u32;
+        let pad = pad.wrapping_sub(payload.len) as usize % 4;
+        out.header(header);
+        out.header(head);
+        let crc = self.terms.crc.then(|| {
+            let mut bytes = [0; FPDU_BYTES_MAX];
+            let head_end = header.len() + head.len();
+            bytes[..header.len()].copy_from_slice(header);
+            bytes[header.len()..head_end].copy_from_slice(head);
+            let zeros = if payload.len > 0 { 0 } else { pad };
+            crc32c(&bytes[..head_end + zeros], 0)
+        });
         if payload.len > 0 {
-            out.header(&bytes[..len]);
-            let crc = self.terms.crc.then(|| crc32c(&bytes[..len], 0));
             let tail = Tail {
                 pad: pad as u8 + if crc.is_none() { 4 } else { 0 },
                 digest: crc,
             };
-            out.payload(payload.tag, payload.offset, payload.len, tail);
-            return;
+            return out.payload(payload.tag, payload.offset, payload.len, tail);
         }
-        len += pad as usize;
-        if self.terms.crc {
-            let crc = crc32c(&bytes[..len], 0);
-            bytes[len..len + 4].copy_from_slice(&crc.to_le_bytes());
-        }
-        out.header(&bytes[..len + 4]);
+        out.header(&[0; 3][..pad]);
+        out.header(&crc.unwrap_or(0).to_le_bytes());
     }
 
     /// The same with payload that is `bytes` of this end.

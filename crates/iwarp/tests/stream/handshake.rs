@@ -1,6 +1,6 @@
 //! How connections come about, and how they do not.
 
-use iwarp::{CrcPolicy, DataPart, MpaError, Qp, QpError, QpOp, QpSettings, SendHead, Work};
+use iwarp::{CrcPolicy, DataPart, MpaError, Qp, QpError, QpOp, QpSettings, Work};
 use machine::Machine;
 use testkit::End;
 use testkit::iwarp::{Fpdus, mpa_frame};
@@ -29,9 +29,9 @@ fn reply(flags: u8, enhanced: Option<(u16, u16)>) -> Vec<u8> {
     mpa_frame(MPA_REPLY_KEY, (flags, 2), enhanced, b"")
 }
 
-fn work() -> Work {
+fn work() -> Work<'static> {
     Work::Send {
-        head: SendHead::new(b"x"),
+        head: b"x",
         body: DataPart::default(),
         invalidate: None,
         is_solicited: false,

@@ -4,8 +4,7 @@
 use std::collections::VecDeque;
 
 use iwarp::{
-    CrcPolicy, DataPart, Qp, QpOp, QpSettings, ReceivedSend, RegisteredMemory, RemoteAccess,
-    SendHead, Work,
+    CrcPolicy, DataPart, Qp, QpOp, QpSettings, ReceivedSend, RegisteredMemory, RemoteAccess, Work,
 };
 use machine::{Machine, Tag};
 use proptest::prelude::*;
@@ -189,7 +188,7 @@ fn act(from: &mut Side, to: &mut Side, random: &mut Random) {
                 is_solicited,
             });
             from.end.machine.post(Work::Send {
-                head: SendHead::new(&head),
+                head: &head,
                 body,
                 invalidate,
                 is_solicited,

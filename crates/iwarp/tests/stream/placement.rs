@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use iwarp::{
     DataPart, OWN_BYTES, Qp, QpError, QpOp, QpSettings, ReadsRefused, ReceivedSend,
-    RegisteredMemory, RemoteAccess, SendHead, Work,
+    RegisteredMemory, RemoteAccess, Work,
 };
 use machine::Machine;
 use testkit::End;
@@ -325,7 +325,7 @@ fn responses_and_other_work_take_turns() {
     feed(&mut end, &peer.read_request(2, &source()), 9);
     for _ in 0..3 {
         end.machine.post(Work::Send {
-            head: SendHead::new(b"x"),
+            head: b"x",
             body: DataPart::default(),
             invalidate: None,
             is_solicited: false,
@@ -438,7 +438,7 @@ fn bytes_of_the_machine_above_are_sent_from_it_and_read_for_it() {
             release: None,
         });
         end.machine.post(Work::Send {
-            head: SendHead::new(b"head"),
+            head: b"head",
             body: part(30_005, 9_000),
             invalidate: None,
             is_solicited: false,
@@ -522,7 +522,7 @@ fn messages_are_cut_at_the_longest_ulpdu_and_their_tag_is_released_once() {
             release: None,
         });
         end.machine.post(Work::Send {
-            head: SendHead::new(&pattern(128)),
+            head: &pattern(128),
             body: DataPart {
                 tag: 1,
                 offset: 5,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use auth::gss::GssContext;
 use doubles::gss::{FakeContext, SERVICES, token_of};
-use iwarp::{CrcPolicy, DataPart, Qp, QpError, QpOp, QpSettings, SendHead, Work};
+use iwarp::{CrcPolicy, DataPart, Qp, QpError, QpOp, QpSettings, Work};
 use nfs::connection::RdmaSettings;
 use nfs::gss::{Contexts, ContextsSettings};
 use nfs::server::Secret;
@@ -461,7 +461,7 @@ impl Peer {
         let len = bytes.len() as u32;
         self.end.set_memory(SEND, bytes);
         self.end.machine.post(Work::Send {
-            head: SendHead::new(&[]),
+            head: &[],
             body: DataPart {
                 tag: SEND,
                 offset: 0,

@@ -231,11 +231,13 @@ impl Qpair {
     }
 
     /// The entry of the capsule that is arriving, if it is whole.
+    #[inline]
     fn entry(&self) -> Option<Sqe> {
         Sqe::read_from_bytes(self.qp.head()).ok()
     }
 
     /// Submits an entry with `capsule_len` bytes of data in its capsule.
+    #[inline]
     fn submit(&mut self, sqe: &Sqe, capsule_len: u32) -> Option<RdmaOp> {
         let keyed = KeyedSgl::of(&sqe.sgl);
         let sgl = match (keyed, sqe.sgl.id) {
@@ -294,6 +296,7 @@ impl Qpair {
     }
 
     /// All of a capsule has come.
+    #[inline]
     fn received(&mut self, received: ReceivedSend) -> Option<RdmaOp> {
         match std::mem::take(&mut self.capsule) {
             Capsule::Of(tag) => {
@@ -322,6 +325,7 @@ impl Qpair {
     }
 
     /// What comes of what the stream tells.
+    #[inline]
     fn stream_op(&mut self, op: QpOp) -> Option<RdmaOp> {
         match op {
             QpOp::Requested => self.requested(),
@@ -340,6 +344,7 @@ impl Qpair {
     }
 
     /// The next that the error log is to know: nothing of a capsule that no CRC has proved.
+    #[inline]
     fn next_notice(&mut self) -> Option<RdmaOp> {
         match self.has_notice() {
             true => self.queue.next_notice(),
@@ -348,10 +353,12 @@ impl Qpair {
     }
 
     /// Whether the next answer may go: not that to an entry that no CRC has proved.
+    #[inline]
     fn may_answer(&self) -> bool {
         self.capsule != Capsule::Refused
     }
 
+    #[inline]
     fn has_notice(&self) -> bool {
         self.capsule == Capsule::Bare && self.queue.has_notice()
     }
@@ -405,6 +412,7 @@ impl Machine for Qpair {
         self.queue.tags_max()
     }
 
+    #[inline]
     fn recv_plan(&self) -> RecvPlan {
         let plan = self.qp.recv_plan();
         match self.queue.is_live() {
@@ -416,10 +424,12 @@ impl Machine for Qpair {
         }
     }
 
+    #[inline]
     fn on_direct(&mut self, len: u32) {
         self.qp.on_direct(len);
     }
 
+    #[inline]
     fn poll_step(&mut self, now: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<RdmaOp>> {
         loop {
             if let Some(op) = self.next_notice() {
@@ -436,6 +446,7 @@ impl Machine for Qpair {
         }
     }
 
+    #[inline]
     fn has_step(&self) -> bool {
         self.has_notice() || self.qp.has_step()
     }
@@ -448,15 +459,18 @@ impl Machine for Qpair {
         self.qp.on_digest(tag, crc);
     }
 
+    #[inline]
     fn has_transmit(&self) -> bool {
         let has_answer = self.queue.has_answer() && self.may_answer() && !self.qp.is_finished();
         has_answer || self.qp.has_transmit()
     }
 
+    #[inline]
     fn poll_transmit(&mut self, out: &mut impl Transmit) {
         self.transmit(out);
     }
 
+    #[inline]
     fn is_finished(&self) -> bool {
         self.queue.is_ended() || self.qp.is_finished()
     }

@@ -5,7 +5,7 @@ mod tests;
 
 use iwarp::{
     CrcPolicy, DataPart, Qp, QpError, QpOp, QpSettings, ReceivedSend, RegisteredMemory,
-    RemoteAccess, SendHead, UpperBatch, Work,
+    RemoteAccess, UpperBatch, Work,
 };
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::iwarp::TerminateCode;
@@ -216,7 +216,7 @@ impl RdmaQpair {
             }
         };
         self.qp.post(Work::Send {
-            head: SendHead::new(command.sqe.as_bytes()),
+            head: command.sqe.as_bytes(),
             body: DataPart {
                 tag,
                 offset: 0,

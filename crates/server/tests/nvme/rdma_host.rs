@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use iwarp::Work;
 use iwarp::{CrcPolicy, DataPart, Qp, QpOp, QpSettings, RegisteredMemory, RemoteAccess};
-use iwarp::{SendHead, Work};
 use machine::Tag;
 use testkit::End;
 use wire::nvme::fabrics::ConnectData;
@@ -160,7 +160,7 @@ impl RdmaQueue {
         self.sent += 1;
         self.end.set_memory(CAPSULE, data.to_vec());
         self.end.machine.post(Work::Send {
-            head: SendHead::new(sqe.as_bytes()),
+            head: sqe.as_bytes(),
             body: DataPart {
                 tag: CAPSULE,
                 offset: 0,

@@ -1,6 +1,6 @@
 //! What goes to the server: a message in a Send, and what it may name beside that.
 
-use iwarp::{DataPart, OWN_BYTES, RegisteredMemory, RemoteAccess, SendHead, Work};
+use iwarp::{DataPart, OWN_BYTES, RegisteredMemory, RemoteAccess, Work};
 use machine::{Machine, Tag, Transmit};
 use wire::rpc::RecordMark;
 use wire::rpc_rdma::{RPC_RDMA_VERSION, rdma_proc, xdr_rdma_segment};
@@ -135,7 +135,7 @@ impl Rdma {
     fn post(&mut self, message: &[u8]) {
         let inline = if self.is_long { 0 } else { message.len() };
         self.qp.post(Work::Send {
-            head: SendHead::new(&[]),
+            head: &[],
             body: DataPart {
                 tag: OWN_BYTES,
                 offset: 0,

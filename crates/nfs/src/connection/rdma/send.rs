@@ -1,7 +1,7 @@
 //! What goes to the client: a message in a Send or in the chunk for the answer, data of
 //! results in chunks of their own.
 
-use iwarp::{DataPart, OWN_BYTES, Qp, SendHead, Work};
+use iwarp::{DataPart, OWN_BYTES, Qp, Work};
 use machine::{Machine, Tag, Transmit};
 use wire::rpc::msg_type;
 use wire::rpc_rdma::{
@@ -206,7 +206,7 @@ impl Rdma {
         }
         let inline = if frame.is_long { 0 } else { message };
         self.qp.post(Work::Send {
-            head: SendHead::new(&[]),
+            head: &[],
             body: DataPart {
                 tag: OWN_BYTES,
                 offset: 0,

@@ -1,6 +1,6 @@
 //! What goes to the host.
 
-use iwarp::{DataPart, SendHead, UpperBatch, Work};
+use iwarp::{DataPart, UpperBatch, Work};
 use machine::{Machine, Transmit};
 use wire::nvme_rdma::KeyedSgl;
 use zerocopy::IntoBytes;
@@ -11,6 +11,7 @@ use crate::queue::Answer;
 impl Qpair {
     /// Hands one answer after the other to the stream, so that a tag is free only when its
     /// last byte was named.
+    #[inline]
     pub(super) fn transmit(&mut self, out: &mut impl Transmit) {
         loop {
             let may_answer = !self.is_answering && self.may_answer();
@@ -38,6 +39,7 @@ impl Qpair {
 
     /// Posts the data of an answer as an RDMA Write and its completion as a Send, which
     /// invalidates the host's STag where the host wants that.
+    #[inline]
     fn answer(&mut self, answer: &Answer) {
         let memory = self.commands.get_mut(usize::from(answer.tag));
         let HostMemory { keyed, .. } = memory.map(std::mem::take).unwrap_or_default();
@@ -58,7 +60,7 @@ impl Qpair {
         self.qp.post_receives(1);
         let completion = self.queue.completion(answer);
         self.qp.post(Work::Send {
-            head: SendHead::new(completion.as_bytes()),
+            head: completion.as_bytes(),
             body: DataPart::default(),
             invalidate: invalidated.map(|keyed| keyed.key.get()),
             is_solicited: false,
