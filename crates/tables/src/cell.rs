@@ -102,6 +102,10 @@ impl fmt::Display for Cell {
 }
 
 fn time(seconds: u64) -> String {
+    // A year of five digits is none to RFC 3339 (section 1).
+    if seconds >= 253_402_300_800 {
+        return "after 9999".to_owned();
+    }
     let time = UNIX_EPOCH + Duration::from_secs(seconds);
     humantime::format_rfc3339_seconds(time).to_string()
 }
@@ -162,6 +166,14 @@ mod tests {
         let rates = rates.map(|cell| cell.to_string());
         assert_eq!(rates, ["7/s", "2.0KiB/s"]);
         assert_eq!(Cell::Time(951_782_399).to_string(), "2000-02-28T23:59:59Z");
+        // What a peer says may be any number.
+        assert_eq!(
+            Cell::Time(253_402_300_799).to_string(),
+            "9999-12-31T23:59:59Z"
+        );
+        for late in [253_402_300_800, u64::MAX] {
+            assert_eq!(Cell::Time(late).to_string(), "after 9999");
+        }
     }
 
     #[test]
