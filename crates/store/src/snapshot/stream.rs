@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::{NAME_BYTES_MAX, check_name};
 use crate::Range;
 use crate::problem::remedy;
+use crate::spec::SIZE_MAX_BYTES;
 use crate::unreadable::RANGES_MAX;
 
 const MAGIC: &[u8; 8] = b"weftsnap";
@@ -153,6 +154,9 @@ impl StreamHeader {
             name: name.unwrap_or_default(),
         };
         let is_right = check_name(&header.name).is_ok()
+            // That stands for none.
+            && !header.snapshot.is_nil()
+            && (1..=SIZE_MAX_BYTES).contains(&header.size_bytes)
             && header.from <= header.size_bytes
             && header.block_bytes > 0
             && header
@@ -561,6 +565,24 @@ mod tests {
             let (_, why) = told(&bytes).expect_err(what);
             assert!(matches!(why, StreamError::Wrong(..)), "{what}: {why}");
         }
+        let none = |header: StreamHeader| {
+            let why = StreamReader::new(&*header.render()).map(|_| ());
+            assert!(matches!(why, Err(StreamError::Wrong(..))), "{why:?}");
+        };
+        for size_bytes in [0, SIZE_MAX_BYTES + 512, u64::MAX - 511] {
+            let from = 0;
+            none(StreamHeader {
+                size_bytes,
+                from,
+                ..header()
+            });
+        }
+        // As what a stream is since it would mean nothing.
+        let snapshot = Uuid::nil();
+        none(StreamHeader {
+            snapshot,
+            ..header()
+        });
         let mut newer = stream().0;
         newer[8] = 2;
         let (_, why) = told(&newer).expect_err("of another version");
