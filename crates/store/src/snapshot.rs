@@ -553,6 +553,7 @@ impl Snapshots {
         }
         if !base.info.read_only {
             self.medium.clean();
+            receive::clean(&part);
         }
         Ok(())
     }

@@ -91,6 +91,18 @@ impl Pair {
         stream
     }
 
+    /// Opens the volume anew that receives.
+    fn reopen(&mut self) {
+        let spec = spec_of(&self.place, "to", SIZE);
+        self.to = open(&spec_of(&self.place, "another", SIZE)).unwrap();
+        self.to = (0..1000)
+            .find_map(|_| {
+                thread::sleep(std::time::Duration::from_millis(10));
+                open(&spec).ok()
+            })
+            .unwrap();
+    }
+
     /// Takes a stream as a snapshot of the name that it had.
     fn receive(&self, bytes: &[u8]) -> Result<String, SnapshotError> {
         let name = StreamReader::new(bytes).map(|stream| stream.header().name.clone());
@@ -488,14 +500,7 @@ fn part_of_a_snapshot_stays_when_the_volume_is_opened_again() {
     let mut pair = Pair::on("mkfs.xfs");
     pair.receive_half();
     assert_eq!(pair.parts(), [("a".to_owned(), 8 * BLOCK)]);
-    let spec = spec_of(&pair.place, "to", SIZE);
-    pair.to = open(&spec_of(&pair.place, "another", SIZE)).unwrap();
-    pair.to = (0..1000)
-        .find_map(|_| {
-            thread::sleep(std::time::Duration::from_millis(10));
-            open(&spec).ok()
-        })
-        .unwrap();
+    pair.reopen();
     assert_eq!(pair.parts(), [("a".to_owned(), 8 * BLOCK)]);
     pair.receive(&pair.sent("a", None, 8 * BLOCK)).unwrap();
     assert!(pair.received("a") == pair.model);
@@ -545,6 +550,20 @@ fn part_whose_data_is_cut_begins_anew() {
     assert!(matches!(refused, SnapshotError::From(..)), "{refused}");
     pair.receive(&stream).unwrap();
     assert!(pair.received("a") == pair.model);
+}
+
+/// Nothing of it can be gone on with, and nothing lists it.
+#[needs(loop_device, mount, program("mkfs.xfs"))]
+#[test]
+fn part_that_a_crash_has_left_before_it_began_is_gone_when_the_volume_is_opened_again() {
+    let mut pair = Pair::on("mkfs.xfs");
+    pair.receive_half();
+    let folder = pair.place.join("to.snapshots");
+    fs::create_dir(folder.join(".b.part")).unwrap();
+    fs::write(folder.join(".b.part/data"), [1; 4096]).unwrap();
+    pair.reopen();
+    assert!(!folder.join(".b.part").exists());
+    assert_eq!(pair.parts(), [("a".to_owned(), 8 * BLOCK)]);
 }
 
 /// What the file system holds compressed, or in its own records, has no place by which it

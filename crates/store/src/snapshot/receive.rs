@@ -93,6 +93,21 @@ pub fn received_parts(volume: &dyn Volume) -> Result<Vec<SnapshotPart>, Snapshot
         .collect())
 }
 
+/// Takes away what a crash has left of those that had not begun.
+pub(super) fn clean(part: &SnapshotVolume<'_>) {
+    let Some(folder) = part.medium().folder() else {
+        return;
+    };
+    let names = part_names(folder).unwrap_or_default().into_iter();
+    for name in names.filter(|name| progress(folder, name).is_none()) {
+        let place = place(folder, &name);
+        if let Err(error) = fs::remove_dir_all(&place) {
+            let path = place.display();
+            tracing::warn!(%path, %error, "what a crash left of a snapshot cannot be removed");
+        }
+    }
+}
+
 /// Removes what was received of a snapshot; whether there was something.
 pub(super) fn discard(part: &SnapshotVolume<'_>, name: &str) -> Result<bool, SnapshotError> {
     let Some(folder) = part.medium().folder() else {
@@ -197,6 +212,9 @@ impl Incoming {
         let _changing = part.change();
         part.expect_no(&name)?;
         let place = place(&folder, &name);
+        // No other receives it any more once it is looked at.
+        let held = place.is_dir().then(|| lock(part, &place, &name));
+        let held = held.transpose()?;
         let known = progress(&folder, &name);
         let has_bytes = known.as_ref().map_or(0, |known| known.from);
         if header.from > has_bytes {
@@ -209,21 +227,12 @@ impl Incoming {
         if known.as_ref().is_some_and(|known| *known != begun) {
             return Err(SnapshotError::OtherPart(volume, name));
         }
-        let system = || part.system(format!("receive the snapshot \"{name}\""));
-        if known.is_none() {
-            let others = part_names(&folder).map_err(system())?;
-            let begun = others.iter().filter_map(|other| progress(&folder, other));
-            if begun.count() >= PARTS_MAX {
-                return Err(SnapshotError::TooManyParts(volume));
-            }
-            make_root(&folder).map_err(system())?;
-            match make_folder(&place) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => made.map_err(system())?,
-            }
-        }
+        let data = match held {
+            Some(data) if known.is_some() => data,
+            _ => Incoming::make(part, &folder, &name)?,
+        };
         let mut incoming = Incoming {
-            data: lock(part, &place, &name)?,
+            data,
             folder,
             header: begun,
             durable: has_bytes,
@@ -237,6 +246,31 @@ impl Incoming {
             begun?;
         }
         Ok(incoming)
+    }
+
+    /// Makes room for one of which nothing that counts is there.
+    fn make(
+        part: &SnapshotVolume<'_>,
+        folder: &Path,
+        name: &str,
+    ) -> Result<LockedData, SnapshotError> {
+        let system = || part.system(format!("receive the snapshot \"{name}\""));
+        let others = part_names(folder).map_err(system())?;
+        let begun = others.iter().filter_map(|other| progress(folder, other));
+        if begun.count() >= PARTS_MAX {
+            return Err(SnapshotError::TooManyParts(part.name()));
+        }
+        let place = place(folder, name);
+        let made = || {
+            make_root(folder)?;
+            if place.is_dir() {
+                fs::remove_dir_all(&place)?;
+            }
+            make_folder(&place)?;
+            File::open(folder)?.sync_all()
+        };
+        made().map_err(system())?;
+        lock(part, &place, name)
     }
 
     /// Has it hold what the snapshot holds that the stream is based on, or nothing.
