@@ -181,7 +181,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("control", &["needs"]),
     ("import", &["control", "reactor"]),
     ("admin", &["auth", "needs"]),
-    ("weft", &["host", "needs", "testkit"]),
+    ("weft", &["host", "needs", "random", "testkit"]),
 ];
 
 /// The rooms where `unsafe` may stand.

@@ -10,10 +10,10 @@ use std::time::Duration;
 use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::mpsc::Receiver;
 
-/// How often a peer has taken something: one that takes nothing is closed.
+/// How much a peer has taken: one that takes nothing is closed.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
-    times: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
     /// For how long a peer may take nothing.
     pub patience: Duration,
 }
@@ -21,13 +21,13 @@ pub(crate) struct Taken {
 impl Taken {
     pub fn within(patience: Duration) -> Taken {
         Taken {
-            times: Arc::default(),
+            bytes: Arc::default(),
             patience,
         }
     }
 
-    pub fn times(&self) -> u64 {
-        self.times.load(Ordering::Relaxed)
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -46,8 +46,9 @@ impl Body for Chunks {
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let chunk = self.chunks.poll_recv(context);
-        if let Poll::Ready(Some(_)) = chunk {
-            self.taken.times.fetch_add(1, Ordering::Relaxed);
+        if let Poll::Ready(Some(Ok(bytes))) = &chunk {
+            let len = bytes.len() as u64;
+            self.taken.bytes.fetch_add(len, Ordering::Relaxed);
         }
         chunk.map(|chunk| chunk.map(|bytes| bytes.map(Frame::data)))
     }

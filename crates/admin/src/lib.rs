@@ -69,4 +69,4 @@ pub use serve::{AdminPlaces, AdminThread, serve};
 pub use served::ServedFile;
 pub use state::{sha256, usual_folder};
 pub use tcp::{TcpPlace, listen};
-pub use transfer::{Download, download, upload};
+pub use transfer::{Download, Upload, download, upload};

@@ -363,12 +363,12 @@ pub(crate) async fn answer(
         .keep_alive(false);
     let unread = async {
         answered.notified().await;
-        let times = || follows.get().map(Taken::times);
+        let bytes = || follows.get().map(Taken::bytes);
         let patience = follows.get().map_or(PATIENCE, |taken| taken.patience);
         loop {
-            let before = times();
+            let before = bytes();
             sleep(patience).await;
-            if before == times() {
+            if before == bytes() {
                 break;
             }
         }

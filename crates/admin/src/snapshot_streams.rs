@@ -13,8 +13,10 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use http_body_util::BodyExt;
 use serde::Deserialize;
-use store::snapshot::{self, SnapshotSource};
+use store::snapshot::{self, SnapshotError, SnapshotSource};
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -80,8 +82,12 @@ async fn send(
 ) -> Result<Response, Problem> {
     let PartQuery { since, from } = part_of(query)?;
     let place = place(&served)?;
+    let (of, what) = (
+        served.clone(),
+        format!("snapshot {name} of volume {volume}"),
+    );
     let Json(source) = off_thread(move || {
-        let found = find(served.running(), &volume)?;
+        let found = find(of.running(), &volume)?;
         let source = SnapshotSource::open(&*found, &name, since.as_deref())?;
         if from > source.size_bytes() {
             let bytes = source.size_bytes();
@@ -89,22 +95,30 @@ async fn send(
                 format!("snapshot {name} of volume {volume} has {bytes} bytes, not {from}");
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
         }
-        let done = format!("snapshot {name} of volume {volume} is sent");
-        told(&served, &caller, "snapshot send", vec![done]);
         Ok(source)
     })
     .await?;
     let (to, chunks) = channel(CHUNKS_WAITING);
+    let taken = Taken::within(STREAM_PATIENCE);
+    let by_peer = taken.clone();
     spawn_blocking(move || {
         let _place: OwnedSemaphorePermit = place;
-        let out = io::BufWriter::with_capacity(CHUNK_BYTES, Outgoing(to.clone()));
-        if let Err(error) = source.send(from, out) {
-            tracing::info!(%error, "a snapshot is not sent to its end");
+        let sent = send_all(&source, from, &to);
+        let done = match &sent {
+            Ok(()) => format!("{what} is sent"),
+            Err(why) => {
+                let bytes = by_peer.bytes();
+                format!(
+                    "{what} is not sent to its end: it was cut behind {bytes} bytes of its stream: {why}"
+                )
+            }
+        };
+        told(&served, &caller, "snapshot send", vec![done]);
+        if let Err(error) = sent {
             // The answer has no end then.
             let _ = to.blocking_send(Err(error));
         }
     });
-    let taken = Taken::within(STREAM_PATIENCE);
     let body = Body::new(Chunks {
         chunks,
         taken: taken.clone(),
@@ -113,6 +127,14 @@ async fn send(
     let mut response = (head, body).into_response();
     response.extensions_mut().insert(taken);
     Ok(response)
+}
+
+/// Writes a snapshot as a stream; all of it is taken when this returns.
+fn send_all(source: &SnapshotSource, from: u64, to: &Sender<io::Result<Bytes>>) -> io::Result<()> {
+    let out = io::BufWriter::with_capacity(CHUNK_BYTES, Outgoing(to.clone()));
+    source.send(from, out)?;
+    let all_taken = Handle::current().block_on(to.reserve_many(CHUNKS_WAITING));
+    all_taken.map(drop).map_err(gone)
 }
 
 /// Makes a snapshot of what a stream brings.
@@ -128,17 +150,27 @@ async fn receive(
     NamedIn(volume, name): NamedIn,
     request: Request,
 ) -> Result<Json<SnapshotsDone>, Problem> {
-    let place = place(&served)?;
     let (to, chunks) = channel(CHUNKS_WAITING);
     // What still comes after a refusal is read, so that its sender reads why.
     tokio::spawn(pass_on(request.into_body(), to));
+    let place = place(&served)?;
     off_thread(move || {
         let _place = place;
         let found = find(served.running(), &volume)?;
         let bytes = Bytes::new();
-        snapshot::receive(&*found, &name, Arriving { chunks, bytes })?;
-        let done = format!("snapshot {name} of volume {volume} is received");
-        Ok::<_, Problem>(told(&served, &caller, "snapshot receive", vec![done]))
+        let tell = |line| told(&served, &caller, "snapshot receive", vec![line]);
+        match snapshot::receive(&*found, &name, Arriving { chunks, bytes }) {
+            Ok(()) => Ok(tell(format!(
+                "snapshot {name} of volume {volume} is received"
+            ))),
+            Err(why) => {
+                // A part of it stays.
+                if matches!(why, SnapshotError::Cut(..)) {
+                    tell(why.to_string());
+                }
+                Err(Problem::from(why))
+            }
+        }
     })
     .await
 }
@@ -195,14 +227,18 @@ struct Outgoing(Sender<io::Result<Bytes>>);
 
 impl Write for Outgoing {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let sent = self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
-        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "its receiver is gone");
-        sent.map(|()| bytes.len()).map_err(gone)
+        let part = &bytes[..bytes.len().min(CHUNK_BYTES)];
+        let sent = self.0.blocking_send(Ok(Bytes::copy_from_slice(part)));
+        sent.map(|()| part.len()).map_err(gone)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+fn gone<T>(_: SendError<T>) -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "its receiver is gone")
 }
 
 /// Hands on what a request brings, and reads the rest when that is not wanted any more.
@@ -239,5 +275,20 @@ impl Read for Arriving {
         let len = room.len().min(self.bytes.len());
         room[..len].copy_from_slice(&self.bytes.split_to(len));
         Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So what waits for a slow peer is bounded by their number.
+    #[test]
+    fn part_of_a_stream_is_small_however_much_is_written_at_once() {
+        let (to, mut chunks) = channel(1);
+        let written = Outgoing(to).write(&[0; 4 * CHUNK_BYTES]);
+        assert_eq!(written.expect("there is room"), CHUNK_BYTES);
+        let chunk = chunks.blocking_recv().expect("it is there");
+        assert_eq!(chunk.expect("no error").len(), CHUNK_BYTES);
     }
 }

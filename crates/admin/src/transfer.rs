@@ -1,6 +1,7 @@
 //! What commands do that take a stream of bytes, or bring one.
 
 use std::io::{self, Read};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use http_body_util::{BodyExt, Limited};
@@ -63,21 +64,32 @@ pub fn download(
     })
 }
 
+/// How the bringing of a stream has ended.
+#[derive(Debug)]
+pub enum Upload {
+    /// It was answered.
+    Answered(Answer),
+    /// A part of it could not be read: why.
+    Unread(String),
+}
+
 /// Asks at an address with all of `input` as the body, each part of which is told to `told`
 /// by its length.
 ///
 /// # Errors
-/// None answers there as weft does, or the input cannot be read.
+/// None answers there as weft does.
 pub fn upload(
     at: &AdminAddress,
     request: &Request,
     mut input: impl Read + Send + 'static,
     mut told: impl FnMut(usize) + Send + 'static,
-) -> io::Result<Answer> {
+) -> io::Result<Upload> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let (to, chunks) = channel(1);
+    let unread = Arc::new(OnceLock::new());
+    let why = unread.clone();
     // It ends with the input, or with the command.
     thread::spawn(move || {
         loop {
@@ -93,7 +105,10 @@ pub fn upload(
                     told(len);
                     Ok(Bytes::from(bytes))
                 }
-                Err(error) => Err(error),
+                Err(error) => {
+                    let _ = why.set(error.to_string());
+                    Err(error)
+                }
             };
             let ends = chunk.is_err();
             if to.blocking_send(chunk).is_err() || ends {
@@ -101,9 +116,13 @@ pub fn upload(
             }
         }
     });
-    runtime.block_on(async {
+    let answered = runtime.block_on(async {
         let taken = Taken::within(PATIENCE);
         let body = Chunks { chunks, taken };
         answer_of(sent_with(at, request, "application/json", body).await?).await
-    })
+    });
+    match (answered, unread.get()) {
+        (Err(_), Some(why)) => Ok(Upload::Unread(why.clone())),
+        (answered, _) => answered.map(Upload::Answered),
+    }
 }

@@ -323,6 +323,8 @@ fn goes_on_unread(command: Option<&WeftCommand>) -> bool {
     match command {
         None | Some(WeftCommand::Serve { .. }) => true,
         Some(WeftCommand::Bench(arguments)) => arguments.measures(),
+        // A weft that refuses a stream may close the socket before it has all of it.
+        Some(WeftCommand::Snapshot(arguments)) => arguments.receives(),
         Some(_) => false,
     }
 }

@@ -128,6 +128,13 @@ enum SnapshotCommand {
     },
 }
 
+impl SnapshotArgs {
+    /// Whether a stream is brought to weft.
+    pub fn receives(&self) -> bool {
+        matches!(self.command, SnapshotCommand::Receive { .. })
+    }
+}
+
 /// Does what is asked for.
 pub fn run(arguments: &SnapshotArgs) -> io::Result<ExitCode> {
     match &arguments.command {

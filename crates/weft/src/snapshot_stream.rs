@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use admin::{Answer, Download, Method, Request, encoded};
+use admin::{Answer, Download, Method, Request, Upload, encoded};
 use api::{SnapshotChanges, SnapshotsDone};
 use tables::{Cell, SNAPSHOT_CHANGES};
 
@@ -79,11 +79,18 @@ pub fn receive(ask: &AskArgs, place: &str) -> io::Result<ExitCode> {
     let answered = admin::upload(&at, &request, io::stdin(), move |len| progress.add(len));
     clear_line();
     let asked = match answered {
-        Ok(Answer {
+        Ok(Upload::Answered(Answer {
             is_done: true,
             body,
-        }) => Ok(body),
-        Ok(Answer { body, .. }) => Err(ask::refused(ask, None, &body)),
+        })) => Ok(body),
+        Ok(Upload::Answered(Answer { body, .. })) => Err(ask::refused(ask, None, &body)),
+        Ok(Upload::Unread(why)) => {
+            ask::tell(&format!(
+                "weft: standard input cannot be read: {why}: `weft snapshot list` says what of it was \
+                 received"
+            ));
+            Err(FAILURE)
+        }
         Err(error) => Err(ask::unreached(&at, &error)),
     };
     ask::end(ask, asked, |out, answer: &SnapshotsDone| {

@@ -29,6 +29,7 @@ mod secrets;
 mod self_test;
 mod service;
 mod serving;
+mod snapshot_streams;
 mod snapshots;
 mod support;
 mod tcp;

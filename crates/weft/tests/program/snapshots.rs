@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
-use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -21,19 +20,19 @@ use crate::told::end_in_order;
 
 const NQN: &str = "nqn.2026-01.io.weft:snapshots";
 const IQN: &str = "iqn.2026-01.io.weft:snapshots";
-const SIZE: usize = 8 << 20;
+pub const SIZE: usize = 8 << 20;
 
 /// Two volumes on XFS, one over NVMe/TCP and one over iSCSI.
-struct Disks {
-    file: File,
+pub struct Disks {
+    pub file: File,
     nvme: u16,
     iscsi: u16,
-    mounted: Mounted,
+    pub mounted: Mounted,
     _folder: tempfile::TempDir,
 }
 
 impl Disks {
-    fn new() -> Disks {
+    pub fn new() -> Disks {
         Disks::with("")
     }
 
@@ -63,11 +62,11 @@ impl Disks {
         }
     }
 
-    fn serve(&self) -> Serving {
+    pub fn serve(&self) -> Serving {
         serve(&self.file.path)
     }
 
-    fn arguments(&self, arguments: &[&str]) -> Vec<String> {
+    pub fn arguments(&self, arguments: &[&str]) -> Vec<String> {
         let socket = self.file.path.with_file_name("admin.sock");
         let socket = socket.display().to_string();
         let all = ["snapshot"]
@@ -77,24 +76,24 @@ impl Disks {
         all.chain(["--at".to_owned(), socket]).collect()
     }
 
-    fn ask(&self, arguments: &[&str]) -> Output {
+    pub fn ask(&self, arguments: &[&str]) -> Output {
         let all = self.arguments(arguments);
         weft(&all.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    fn answer(&self, arguments: &[&str]) -> String {
+    pub fn answer(&self, arguments: &[&str]) -> String {
         let output = self.ask(arguments);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         text(&output.stdout)
     }
 
-    fn refusal(&self, arguments: &[&str], code: i32) -> String {
+    pub fn refusal(&self, arguments: &[&str], code: i32) -> String {
         let output = self.ask(arguments);
         assert_eq!(output.status.code(), Some(code), "{}", text(&output.stdout));
         text(&output.stderr)
     }
 
-    fn list(&self) -> Vec<Value> {
+    pub fn list(&self) -> Vec<Value> {
         let answer: Value = serde_json::from_str(&self.answer(&["list", "--json"])).expect("JSON");
         answer["snapshots"].as_array().expect("a list").clone()
     }
@@ -116,12 +115,12 @@ impl Disks {
         }
     }
 
-    fn path(&self, volume: &str) -> PathBuf {
+    pub fn path(&self, volume: &str) -> PathBuf {
         self.mounted.path().join(volume)
     }
 
     /// Writes to a volume's file as a host does whose I/O weft has done.
-    fn fill(&self, volume: &str, byte: u8) {
+    pub fn fill(&self, volume: &str, byte: u8) {
         let file = OpenOptions::new().write(true).open(self.path(volume));
         let written = file
             .expect("it is there")
@@ -376,128 +375,4 @@ fn weft_that_is_killed_leaves_no_half_of_a_snapshot_or_of_a_rollback() {
         }
         end_in_order(serving);
     }
-}
-
-/// The stream that a command writes.
-fn sent(disks: &Disks, arguments: &[&str]) -> Vec<u8> {
-    let output = disks.ask(&[&["send"], arguments].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    output.stdout
-}
-
-/// What a command comes to that has a stream for its input.
-fn receive(disks: &Disks, name: &str, volume: &str, stream: &[u8]) -> (Option<i32>, String) {
-    let mut input = tempfile::tempfile().expect("a file");
-    input.write_all(stream).expect("room");
-    input.rewind().expect("a file");
-    let output = Command::new(env!("CARGO_BIN_EXE_weft"))
-        .args(disks.arguments(&["receive", name, volume]))
-        .stdin(input)
-        .output()
-        .expect("weft starts");
-    let told = [output.stdout, output.stderr].concat();
-    (output.status.code(), text(&told))
-}
-
-#[needs(loop_device, mount, program("mkfs.xfs"))]
-#[test]
-fn snapshots_are_sent_and_received_by_commands_all_or_what_has_changed() {
-    let disks = Disks::new();
-    let serving = disks.serve();
-    disks.fill("a", 1);
-    disks.answer(&["create", "monday", "a"]);
-    let all = sent(&disks, &["monday", "a"]);
-    assert_eq!(
-        receive(&disks, "monday", "b", &all),
-        (
-            Some(0),
-            "snapshot monday of volume b is received\n".to_owned()
-        )
-    );
-    let file = OpenOptions::new().write(true).open(disks.path("a"));
-    file.expect("it is there")
-        .write_all_at(&[2; 8192], 1 << 20)
-        .expect("room");
-    disks.answer(&["create", "tuesday", "a"]);
-    let shown = disks.answer(&["diff", "monday", "tuesday", "a"]);
-    let last = shown.lines().last().expect("a line");
-    assert_eq!(
-        last.split_whitespace().collect::<Vec<_>>(),
-        ["1048576", "8192", "no"]
-    );
-    let same = disks.answer(&["diff", "tuesday", "tuesday", "a"]);
-    assert_eq!(same, "they hold the same\n");
-    let changed = sent(&disks, &["tuesday", "a", "--since", "monday"]);
-    assert!(changed.len() < 9000, "{} bytes", changed.len());
-
-    // It is cut, and goes on.
-    let (code, told) = receive(&disks, "later", "b", &changed[..changed.len() - 10]);
-    assert_eq!(code, Some(1));
-    assert!(told.contains("`--from 1056768`"), "{told}");
-    let shown = disks.answer(&["list", "b"]);
-    assert!(shown.contains("of which a part was received:"), "{shown}");
-    let rest = sent(
-        &disks,
-        &["tuesday", "a", "--since", "monday", "--from", "1056768"],
-    );
-    assert!(rest.len() < 200, "{} bytes", rest.len());
-    assert_eq!(receive(&disks, "later", "b", &rest).0, Some(0));
-    let data = |at: &str| fs::read(disks.mounted.path().join(at)).expect("it is there");
-    let is_same = data("a.snapshots/tuesday/data") == data("b.snapshots/later/data");
-    assert!(is_same, "it is what was sent");
-    disks.answer(&["rollback", "later", "b"]);
-    assert!(data("a") == data("b"), "it can be rolled back to");
-
-    for (name, volume, stream, code, part) in [
-        ("x", "b", &b"#!/bin/sh"[..], 2, "does not begin as one that"),
-        ("x", "b", &[], 2, "does not begin as one that"),
-        ("x", "a", &changed[..], 1, "is not whole"),
-        ("monday", "b", &all, 1, "has a snapshot \"monday\" already"),
-        ("x/y", "b", &all, 2, "is no name of a snapshot"),
-        ("x", "r", &all, 1, "which has no snapshots"),
-        ("x", "c", &all, 1, "there are a, b, r"),
-    ] {
-        let stream = if part == "is not whole" {
-            &stream[..400]
-        } else {
-            stream
-        };
-        let told = receive(&disks, name, volume, stream);
-        assert!(
-            told.0 == Some(code) && told.1.contains(part),
-            "{name} of {volume}: {told:?}"
-        );
-    }
-    disks.answer(&["rm", "monday", "b"]);
-    let (code, told) = receive(&disks, "again", "b", &changed);
-    assert_eq!(code, Some(1));
-    assert!(told.contains("has no whole snapshot with UUID"), "{told}");
-    for (arguments, code, part) in [
-        (&["send", "none", "a"][..], 1, "has no snapshot \"none\""),
-        (
-            &["send", "tuesday", "a", "--since", "none"],
-            1,
-            "has no snapshot \"none\"",
-        ),
-        (
-            &["send", "tuesday", "a", "--from", "9000000"],
-            2,
-            "has 8388608 bytes",
-        ),
-        (
-            &["diff", "none", "tuesday", "a"],
-            1,
-            "has no snapshot \"none\"",
-        ),
-    ] {
-        let told = disks.refusal(arguments, code);
-        assert!(told.contains(part), "{arguments:?}: {told}");
-    }
-    let socket = disks.file.path.with_file_name("admin.sock");
-    let audit = weft(&["audit", "--at", socket.to_str().expect("UTF-8")]);
-    let audit = text(&audit.stdout);
-    for verb in ["snapshot send", "snapshot receive"] {
-        assert!(audit.contains(verb), "{audit}");
-    }
-    end_in_order(serving);
 }
