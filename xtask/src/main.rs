@@ -52,6 +52,7 @@ usage: cargo xtask ci                                  formatting, lints and eve
        cargo xtask lab secure                          TLS and authentication between the kernel's
                                                        own two sides, in the guests that weft is
                                                        tried with
+       cargo xtask lab kills                           weft, killed a thousand times under writes
        cargo xtask deny                                advisories, licences and sources of dependencies
        cargo xtask coverage                            lines that tests of units and machines reach";
 
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         ["lab", "story"] => tools::story(),
         ["lab", "guests"] => tools::guests(),
         ["lab", "secure"] => tools::secure(),
+        ["lab", "kills"] => tools::kills(),
         ["deny"] => tools::check(&tools::DENY),
         ["coverage"] => tools::check(&tools::COVERAGE),
         ["help" | "--help" | "-h"] => {

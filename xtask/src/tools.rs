@@ -217,6 +217,16 @@ pub fn story() -> ExitCode {
     exit_code(succeeds(&mut test))
 }
 
+/// How often weft is killed; the test does it a few times.
+const KILLS: &str = "1000";
+
+/// weft that is killed again and again under writes.
+pub fn kills() -> ExitCode {
+    let mut test = tests_of(&["program", "--", "kills::", "--nocapture"]);
+    test.env("WEFT_KILLS", KILLS);
+    exit_code(succeeds(&mut test))
+}
+
 /// TLS and authentication between the kernel's own two sides.
 pub fn secure() -> ExitCode {
     ignored_guests(&["secure::"])

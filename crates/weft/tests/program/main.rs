@@ -12,6 +12,7 @@ mod generations;
 mod handshakes;
 mod import;
 mod keys;
+mod kills;
 mod logs;
 mod manual;
 mod metrics;
