@@ -227,6 +227,11 @@ impl Base {
         self.watches.add(ranges)
     }
 
+    /// Those who look whether its ranges change.
+    pub(crate) fn watches(&self) -> Arc<Watches> {
+        Arc::clone(&self.watches)
+    }
+
     /// A range is about to change, whatever changes it.
     #[inline]
     pub(crate) fn changes(&self, offset: u64, len: u64) {

@@ -71,7 +71,7 @@ pub(crate) fn open_with(
         }
         Ok(is_blank)
     };
-    let encryption = Encryption::open(below.info(), settings, medium, is_new, &locks)?;
+    let encryption = Encryption::open(below.base(), settings, medium, is_new, &locks)?;
     let volume = Encrypted {
         base: Base::around(below.base()),
         memory: CipherMemory::new().map_err(no_memory)?,

@@ -11,7 +11,8 @@ use super::key_file::{BRING_BACK, KeyFile, KeyMedium};
 use crate::encryption_settings::EncryptionSettings;
 use crate::locks::{Claim, Locks};
 use crate::problem::Problem;
-use crate::{Error, Info};
+use crate::watch::Watches;
+use crate::{Base, Error, Info};
 
 /// How long the end of the data key waits for I/O that is under way.
 const ERASE_PATIENCE: Duration = Duration::from_secs(10);
@@ -20,6 +21,7 @@ const ERASE_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Encryption {
     volume: VolumeTerms,
     locks: Arc<Locks>,
+    watches: Arc<Watches>,
     data: RwLock<Option<Arc<Xts>>>,
     kept: Mutex<Kept>,
 }
@@ -70,13 +72,13 @@ impl Encryption {
     /// Takes the keys of a volume from where they lie, or makes them for one that `is_new`.
     /// Without the owner's key it is locked. Blocks.
     pub(super) fn open(
-        info: &Info,
+        base: &Base,
         settings: &EncryptionSettings,
         medium: Option<Box<dyn KeyMedium>>,
         is_new: impl Fn() -> Result<bool, Problem>,
         locks: &Arc<Locks>,
     ) -> Result<Encryption, Problem> {
-        let ends_with_process = medium.is_none();
+        let (info, ends_with_process) = (base.info(), medium.is_none());
         let file = KeyFile::load(medium, !info.read_only)?;
         let volume = VolumeTerms::of(info);
         match file.header() {
@@ -88,6 +90,7 @@ impl Encryption {
         let encryption = Encryption {
             volume,
             locks: Arc::clone(locks),
+            watches: base.watches(),
             data: RwLock::new(None),
             kept: Mutex::new(Kept {
                 is_new: file.header().is_none(),
@@ -214,8 +217,11 @@ impl Encryption {
             .map_or(0, |header| header.terms.generation)
             + 1;
         let data = new_data_key();
+        // What is read from now on is other data, for those that began to look before it is over, too.
+        self.watches.changes(0, u64::MAX);
         let put = kept.file.put(self.volume.seal(generation, &data, &by));
         self.set_data(put.is_ok().then_some(data));
+        self.watches.changes(0, u64::MAX);
         if put.is_err() {
             // Which key is there is known again when it is read again.
             kept.by = None;

@@ -15,6 +15,7 @@ use store::{
 use crate::common::*;
 use crate::compare::{compare, compare_and_write};
 use crate::fake::*;
+use crate::mirror::Once;
 use crate::ranges::{Desk, meet, read_io, write_io};
 
 const SIZE: u64 = 4 << 20;
@@ -399,6 +400,32 @@ fn data_of_an_erased_volume_cannot_be_read_any_more() {
     assert!(found[..512] == pattern(512) && found[512..] != pattern(1024)[512..]);
 }
 
+/// Whoever looks whether something changes is told before there is another key, and who began to
+/// look after that when it is there.
+#[test]
+fn erase_of_a_volume_is_a_change_of_all_of_it_before_its_key_is_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = KeyDisk::new(Some(with_data(folder.path())), NO_LIMIT);
+    let volume = on_disk(folder.path(), &by(1), &disk).unwrap();
+    let all = || {
+        vec![store::Range {
+            offset: SIZE - 512,
+            len: 512,
+        }]
+    };
+    let watch = volume.base().watch(all());
+    let later = Arc::new(Mutex::new(None));
+    let (of, kept, before) = (volume.clone(), later.clone(), watch.clone());
+    *disk.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        assert!(before.has_changed(), "the old key is there still");
+        *kept.lock().unwrap() = Some(of.base().watch(all()));
+    }));
+    volume.encryption().unwrap().erase().unwrap();
+    assert!(watch.has_changed());
+    let later = later.lock().unwrap().take().expect("the key was written");
+    assert!(later.has_changed(), "what was read before is gone");
+}
+
 /// A new key takes the place of the old one between two I/Os.
 #[test]
 fn erase_waits_for_io_that_is_under_way_and_io_for_it() {
@@ -495,6 +522,8 @@ fn size_follows_the_volume_below() {
 struct KeyDisk {
     bytes: Arc<Mutex<Option<Vec<u8>>>>,
     left: Arc<Mutex<usize>>,
+    /// What is done when something is first written over.
+    meanwhile: Arc<Mutex<Option<Once>>>,
 }
 
 impl KeyDisk {
@@ -502,6 +531,7 @@ impl KeyDisk {
         KeyDisk {
             bytes: Arc::new(Mutex::new(bytes)),
             left: Arc::new(Mutex::new(left)),
+            meanwhile: Arc::default(),
         }
     }
 
@@ -533,6 +563,9 @@ impl KeyMedium for KeyDisk {
     }
 
     fn write_over(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if let Some(meanwhile) = self.meanwhile.lock().unwrap().take() {
+            meanwhile();
+        }
         let (done, written) = self.take(bytes.len());
         let mut all = self.bytes.lock().unwrap();
         let all = all.as_mut().expect("it was created");

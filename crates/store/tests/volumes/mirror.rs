@@ -19,7 +19,7 @@ pub const REGION: u64 = 64 << 10;
 pub const S: u64 = 1_000_000_000;
 
 /// Something that is done once.
-type Once = Box<dyn FnOnce() + Send>;
+pub type Once = Box<dyn FnOnce() + Send>;
 /// Opens the mirror of a room.
 type Opener = fn(&Room) -> Arc<dyn Volume>;
 
