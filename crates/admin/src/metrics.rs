@@ -408,6 +408,11 @@ impl Exposition {
             all().map(|(labels, mirror)| (labels, mirror.dirty_bytes)),
         )?;
         to.counters(
+            "weft_mirror_repaired_bytes",
+            "Bytes of legs of a mirror that were written anew, as they had another checksum",
+            all().map(|(labels, mirror)| (labels, mirror.repaired_bytes)),
+        )?;
+        to.counters(
             "weft_mirror_resynced_bytes",
             "Bytes that were copied to legs of a mirror",
             all().map(|(labels, mirror)| (labels, mirror.resynced_bytes)),

@@ -27,6 +27,8 @@ pub enum Fault {
     SumsUnsynced,
     /// A block of a checksummed volume is not compared with its sum.
     SumsUnchecked,
+    /// What a leg of a mirror holds of a block that another one has wrong is not compared.
+    AnyLeg,
     /// A snapshot is made while I/O is under way.
     SnapshotUnheld,
     /// A copy of several ranges leaves its last step out.

@@ -209,6 +209,7 @@ impl SeedRun {
             self.stop_target(true)?;
             self.script_after(MS, RESTART);
             self.read_everything()?;
+            self.scrub_everything()?;
         }
         self.work.checker.finish()?;
         self.work.check_limits()?;

@@ -333,21 +333,24 @@ impl Medium {
         }
     }
 
-    /// A bit of a block, or of its sums, changes on its disk: which block's.
+    /// A bit of a block, or of its sums, changes on its disk: the block that may be lost by that.
+    /// Of a mirror that is none: it is one on a leg behind the first, which has all.
     pub fn flip(&self, world: &SharedWorld) -> Option<u64> {
         let world = &mut *world.borrow_mut();
-        let (_, sums) = self
-            .sums
-            .as_ref()
-            .filter(|_| self.plan.made == Made::File)?;
+        let (_, sums) = self.sums.as_ref()?;
         let random = &mut world.random;
+        let leg = match self.plan.made {
+            Made::File => 0,
+            Made::Mirror(legs) => 1 + random.below(legs - 1) as usize,
+            _ => return None,
+        };
         let block = random.below(self.blocks);
         let bits = 1 << random.below(8);
-        let (file, at) = match random.percent(50) {
+        let (file, at) = match leg > 0 || random.percent(50) {
             true => {
                 let block_bytes = u64::from(self.plan.block_bytes);
                 let at = block * block_bytes + random.below(block_bytes);
-                (self.file()?, at as usize)
+                (self.files().nth(leg)?, at as usize)
             }
             false => {
                 let at = sums_end(block) + random.below(SUMS_BYTES as u64) as usize;
@@ -355,7 +358,7 @@ impl Medium {
             }
         };
         world.disk.flip(file, at, bits);
-        Some(block)
+        (leg == 0).then_some(block)
     }
 
     /// The number of the file with its checksums.

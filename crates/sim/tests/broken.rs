@@ -603,6 +603,25 @@ fn blocks_that_are_not_compared_with_their_checksums_are_found() {
     );
 }
 
+/// The same of mirrors.
+fn is_checksummed_mirror(plan: &mut Plan) -> bool {
+    (plan.applies, plan.faults.changes) = (None, 0);
+    is_checksummed(plan);
+    for volume in &mut plan.volumes {
+        volume.made = Made::Mirror(2);
+    }
+    true
+}
+
+#[test]
+fn legs_that_are_not_compared_with_checksums_are_found() {
+    is_found_where(
+        is_checksummed_mirror,
+        Fault::AnyLeg,
+        &["bytes that were never", "legs of volume"],
+    );
+}
+
 #[test]
 fn a_copy_that_ends_early_is_found() {
     is_found(Fault::ShortCopy, &["before the other", "survived"]);

@@ -351,6 +351,21 @@ fn checksummed_volumes_keep_all_promises() {
     }
 }
 
+/// Mirrors with checksums above them: what is changed on one leg is read from another, and is
+/// there again in the end.
+#[test]
+fn checksummed_mirrors_lose_nothing_that_one_leg_has() {
+    for seed in 4300..4500 {
+        let mut plan = checksummed(seed);
+        made_of(&mut plan, sim::Made::Mirror(2 + seed % 2));
+        for volume in &mut plan.volumes {
+            // What an I/O costs, it costs on each leg.
+            (volume.block_bytes, volume.blocks) = (512, volume.blocks.min(120));
+        }
+        sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 #[test]
 fn checksummed_volumes_keep_all_promises_where_disks_fail() {
     for seed in 4100..4300 {

@@ -42,6 +42,7 @@ use upkeep::Cleaning;
 pub(crate) mod file;
 mod file_work;
 mod group_sync;
+mod repair;
 mod resize;
 mod scrub;
 mod sums;
@@ -198,6 +199,10 @@ impl Checksummed {
                 return self.begin_below(task, Io::Read { offset, buf }, files, token);
             }
             SumStep::Check => return self.check(task),
+            SumStep::Ask | SumStep::Repair => {
+                let io = self.io_of_block(task);
+                return self.begin_below(task, io, files, token);
+            }
             SumStep::Load { page, then } => return self.load(task, page, then, files, token),
             SumStep::Enter => return self.enter(task, files, token),
             SumStep::Flush { .. } => return self.begin_below(task, Io::Flush, files, token),
@@ -246,12 +251,8 @@ impl Checksummed {
             match self.table.check(first, &sums[..count]) {
                 Checked::Good => task.blocks += count as u64,
                 Checked::Wrong(at) => {
-                    let (block, error) = (first + at as u64, self.is_wrong(first + at as u64));
-                    let Some(wrong) = &mut task.wrong else {
-                        return Going::Over(Err(error));
-                    };
-                    wrong.push(block);
-                    task.blocks += at as u64 + 1;
+                    task.blocks += at as u64;
+                    return self.found_wrong(task);
                 }
                 Checked::Missing => {
                     let (page, then) = (first / PAGE_BLOCKS, After::Check);
@@ -274,6 +275,7 @@ impl Checksummed {
             _ => Ok(()),
         };
         match compared {
+            Ok(()) if self.goes_to_next_leg(task) => Going::On,
             Err(miscompare) => Going::Over(Err(miscompare)),
             Ok(()) if task.changes() => {
                 (task.blocks, task.step) = (0, SumStep::Enter);
@@ -281,6 +283,19 @@ impl Checksummed {
             }
             Ok(()) => self.end_piece(task),
         }
+    }
+
+    /// The next block was read, or could not be, so that it has one sum.
+    fn settle(&self, task: &mut ChecksummedTask, is_read: bool) -> Going {
+        let sum = is_read.then(|| self.sum(self.place(task)));
+        let block = task.block();
+        let is_wrong = |sum| matches!(self.table.check(block, &[sum]), Checked::Wrong(_));
+        if sum.is_some_and(is_wrong) && self.ask_legs(task) {
+            return Going::On;
+        }
+        self.table.settle(block, sum);
+        task.step = SumStep::Enter;
+        Going::On
     }
 
     /// A block holds what was never written to it.
@@ -371,6 +386,7 @@ impl Checksummed {
             Ok(PageLoad::Ready) => {
                 task.step = match then {
                     After::Check => SumStep::Check,
+                    After::Ask => SumStep::Ask,
                     After::Enter => SumStep::Enter,
                 };
                 Going::On
@@ -392,7 +408,7 @@ impl Checksummed {
         token: Token,
     ) -> Going {
         let block_bytes = self.base.info.block_bytes;
-        let offset = (task.first_block() + task.blocks) * u64::from(block_bytes);
+        let offset = task.block() * u64::from(block_bytes);
         if task.own.is_none() {
             task.own = mem::Region::small_pages(block_bytes.into()).ok();
         }
@@ -427,10 +443,14 @@ impl Checksummed {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Going {
-        match self.below.start(io, files, token) {
+        let begun = match (task.legs(), self.below.as_mirror()) {
+            (Some(legs), Some(mirror)) => mirror.start_on(legs, io, files, token),
+            _ => self.below.start(io, files, token),
+        };
+        match begun {
             Progress::Pending(below) => waits(task, Wait::Below(below)),
             // What has been written cannot be begun anew as a whole.
-            Progress::Done(Err(Error::Busy)) if task.done > 0 => {
+            Progress::Done(Err(Error::Busy)) if task.done > 0 || task.asking.is_some() => {
                 files.ticket(token).ring();
                 waits(task, Wait::Again(io))
             }
@@ -446,16 +466,13 @@ impl Checksummed {
             (SumStep::Settle, Err(error @ (Error::Busy | Error::Locked))) => {
                 Going::Over(Err(error))
             }
-            (SumStep::Settle, result) => {
-                let block = task.first_block() + task.blocks;
-                let own = task.own.as_ref().expect("it was read there");
-                let sum = result
-                    .ok()
-                    .map(|()| self.sum(own.range(0, self.base.info.block_bytes)));
-                self.table.settle(block, sum);
-                task.step = SumStep::Enter;
-                Going::On
+            (SumStep::Settle, result) => self.settle(task, result.is_ok()),
+            (SumStep::Ask | SumStep::Repair, _) if task.may_end() => {
+                Going::Over(Err(task.canceled()))
             }
+            (SumStep::Ask, result) => self.answered(task, result),
+            (SumStep::Repair, result) => self.wrote_anew(task, result.is_ok()),
+            (SumStep::Read, Err(error)) if task.scrub.is_some() => self.unread(task, error),
             (SumStep::Flush { .. }, Err(Error::FlushFailed(errno))) => {
                 Going::Over(Err(task.failed(errno)))
             }

@@ -306,8 +306,9 @@ impl Scrub {
         }
     }
 
-    /// A range is read, and these of its blocks are not what was written.
-    pub(crate) fn has_read(&self, range: Range, bad: &[u64], memory: Region) {
+    /// A range is read, and these of its blocks are not what was written; so many others were not,
+    /// and are repaired.
+    pub(crate) fn has_read(&self, range: Range, (bad, repaired): (&[u64], u64), memory: Region) {
         self.read_bytes.fetch_add(range.len, Ordering::Relaxed);
         let mut now = self.now();
         now.memory = Some(memory);
@@ -316,6 +317,8 @@ impl Scrub {
         if now.state == ScrubState::Running && now.at == range.offset {
             now.at += range.len;
             now.chunk = CHUNK_BYTES;
+            now.bad += repaired;
+            now.repaired += repaired;
             self.note_bad(&mut now, bad);
         }
     }
@@ -323,7 +326,8 @@ impl Scrub {
     /// A range could not be read: its parts are, as far as they can be.
     pub(crate) fn could_not_read(&self, range: Range, memory: Region) {
         if range.len <= self.block_bytes {
-            return self.has_read(range, &[range.offset / self.block_bytes], memory);
+            let bad = [range.offset / self.block_bytes];
+            return self.has_read(range, (&bad, 0), memory);
         }
         let mut now = self.now();
         now.chunk = range.len / 2 / self.block_bytes * self.block_bytes;

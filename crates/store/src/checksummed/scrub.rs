@@ -9,7 +9,7 @@ use reactor::{FileIo, Token};
 use super::Checksummed;
 use super::file::SCRUB_AT;
 use super::file_work::FileWork;
-use super::task::ChecksummedTask;
+use super::task::{ChecksummedTask, Scrubbed};
 use crate::scrub::{SAVED_BYTES, ScrubWork};
 use crate::{Error, Io, Parked, Progress, Range, Task};
 
@@ -86,7 +86,7 @@ impl Checksummed {
             scratch,
         };
         let mut task = ChecksummedTask::new(io, self.base.info.block_bytes);
-        task.wrong = Some(Vec::new());
+        task.scrub = Some(Box::<Scrubbed>::default());
         let ended = match self.base.check(&io) {
             Ok(()) => self.advance(&mut task, files, token),
             error => Some(error),
@@ -108,14 +108,15 @@ impl Checksummed {
             });
         };
         self.let_go(&mut task);
-        let wrong = task.wrong.take().unwrap_or_default();
+        let found = task.scrub.take().expect("it scrubs");
         match result {
             Ok(()) => {
-                for _ in &wrong {
+                for _ in &found.wrong {
                     let mismatch = Err(Error::ChecksumMismatch);
                     self.base.counters.count(&task.io, &mismatch);
                 }
-                self.scrub.has_read(range, &wrong, memory);
+                let found = (&found.wrong[..], found.repaired);
+                self.scrub.has_read(range, found, memory);
             }
             // It is not wanted now, or the volume has become smaller.
             Err(_) if task.is_canceled => {}

@@ -8,6 +8,7 @@ use reactor::{FileIo, Token};
 use rustix::io::Errno;
 
 use super::file_work::FileWork;
+use super::repair::Asking;
 use super::table::{PAGE_BLOCKS, Room};
 use crate::locks::{Claim, StripePlace};
 use crate::{Error, Io, Parked, Task};
@@ -36,9 +37,22 @@ pub(super) struct ChecksummedTask {
     pub has_changed: bool,
     /// What blocks are read to that are to be settled or verified.
     pub own: Option<Region>,
-    /// Blocks that have another checksum, where it goes on behind such.
-    pub wrong: Option<Vec<u64>>,
+    /// What a scrub has found, which goes on behind what is wrong.
+    pub scrub: Option<Box<Scrubbed>>,
+    /// The legs of a mirror are asked for the block that it is at.
+    pub asking: Option<Box<Asking>>,
     pub is_canceled: bool,
+}
+
+/// What a scrub has found in a chunk.
+#[derive(Default)]
+pub(super) struct Scrubbed {
+    /// Blocks that have another checksum.
+    pub wrong: Vec<u64>,
+    /// Blocks that a leg of the mirror below had so, and has again from another one.
+    pub repaired: u64,
+    /// The leg of a mirror that is read by itself, a bit.
+    pub leg: Option<u8>,
 }
 
 /// What it does next, or waits for.
@@ -54,6 +68,10 @@ pub(super) enum SumStep {
     Read,
     /// What was read is compared with its sums.
     Check,
+    /// A leg of the mirror below reads a block that is wrong on another one.
+    Ask,
+    /// Legs of it get that block again.
+    Repair,
     /// The blocks get the sums of what is to be written.
     Enter,
     /// The page of the next block is read from the file.
@@ -74,6 +92,7 @@ pub(super) enum SumStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Check,
+    Ask,
     Enter,
 }
 
@@ -105,7 +124,8 @@ impl ChecksummedTask {
             has_entered: false,
             has_changed: false,
             own: None,
-            wrong: None,
+            scrub: None,
+            asking: None,
             is_canceled: false,
         }
     }
@@ -120,6 +140,11 @@ impl ChecksummedTask {
         self.offset() / self.block_bytes
     }
 
+    /// The next block of the piece.
+    pub(super) fn block(&self) -> u64 {
+        self.first_block() + self.blocks
+    }
+
     /// Blocks of the piece.
     pub(super) fn block_count(&self) -> u64 {
         self.len / self.block_bytes
@@ -127,7 +152,7 @@ impl ChecksummedTask {
 
     /// Blocks from the next one on whose sums are in one page, and all of which are in the piece.
     pub(super) fn blocks_of_page(&self) -> u64 {
-        let next = self.first_block() + self.blocks;
+        let next = self.block();
         (self.block_count() - self.blocks).min(PAGE_BLOCKS - next % PAGE_BLOCKS)
     }
 

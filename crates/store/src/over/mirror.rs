@@ -41,6 +41,7 @@ mod log;
 mod open;
 mod record;
 mod regions;
+mod repair;
 mod replace;
 mod status;
 mod task;
@@ -60,6 +61,8 @@ pub struct Mirror {
     /// Bytes that are copied to a leg in a second at most; 0: none.
     resync_rate: AtomicU64,
     resynced_bytes: AtomicU64,
+    /// Bytes of legs that were written anew for their checksum.
+    repaired_bytes: AtomicU64,
     upkeep: Mutex<upkeep::Upkeep>,
     scratch: Region,
     /// Writes that have begun, and ended; and how many had when all legs were flushed and none
@@ -84,6 +87,8 @@ struct Leg {
     reads: AtomicU32,
     /// That I/O on it fails is in the log.
     is_told: AtomicBool,
+    /// That it had a block with another checksum is in the log.
+    is_repair_told: AtomicBool,
     /// [`Volume::losses`] of it, as of when it was known to have what it was given.
     losses: AtomicU64,
 }
@@ -189,7 +194,10 @@ impl Mirror {
             // It is advice, which disks that are not thin would take by writing zeros.
             Io::Deallocate { .. } if !self.base.info.is_thin => Some(Ok(())),
             _ if task.io.needs_data() => self.fetch(task, files, whole),
-            _ => self.mark(task, files, whole),
+            _ => match task.only {
+                Some(only) => self.write_anew(task, only, files, whole),
+                None => self.mark(task, files, whole),
+            },
         }
     }
 
@@ -200,8 +208,14 @@ impl Mirror {
         while task.from < len {
             let (at, rest) = (offset + task.from, len - task.from);
             let (count, piece) = (task.legs.all.len(), rest.min(task.piece_max));
-            let (readable, part) = self.log.readable(at, piece, task.unread, count);
+            let but = task.unread | !task.only.unwrap_or(u8::MAX);
+            let (readable, part) = self.log.readable(at, piece, but, count);
             let Some(leg) = self.choose(&task.legs, readable) else {
+                // What a leg lacks is not read of it.
+                if task.only.is_some() && task.error.is_none() {
+                    task.from += part;
+                    continue;
+                }
                 let block_bytes = u64::from(self.base.info.block_bytes);
                 // Each of its blocks may be right on one of the legs.
                 if task.mismatched != 0 && part > block_bytes {
@@ -398,6 +412,9 @@ impl Mirror {
             return Some(Ok(()));
         }
         let error = task.error.unwrap_or(Error::WriteFailed(Errno::IO));
+        if task.only.is_some() {
+            return Some(Err(error));
+        }
         let outcome = (&task.legs, task.done, task.failed);
         let Ended { is_done, wait } =
             (self.log).has_failed(task.io.extent(), outcome, || files.ticket(whole));
@@ -472,7 +489,7 @@ impl Mirror {
         task.holds = true;
         // It may have become smaller meanwhile, or have other legs.
         task.legs = self.legs();
-        match self.base.check(&task.io) {
+        match self.check(task) {
             Ok(()) => self.begin(task, files, whole),
             Err(error) => Some(Err(error)),
         }
@@ -492,7 +509,10 @@ impl Mirror {
         {
             self.locks.release(&claim);
         }
-        self.base.finish(&task.io, result)
+        match task.only {
+            Some(_) => self.finish_on(task, result),
+            None => self.base.finish(&task.io, result),
+        }
     }
 
     /// Tells the log which of the legs fails, once.
@@ -511,11 +531,14 @@ impl Mirror {
 
 impl Mirror {
     fn start_io(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
-        if let Err(error) = self.base.check(&io) {
-            return self.base.finish(&io, Err(error));
+        self.start_task(MirrorTask::new(io, self.legs(), None), files, token)
+    }
+
+    fn start_task(&self, mut task: MirrorTask, files: &mut dyn FileIo, token: Token) -> Progress {
+        if let Err(error) = self.check(&task) {
+            return self.finish(&task, Err(error));
         }
-        let mut task = MirrorTask::new(io, self.legs());
-        if let Some(claim) = self.claim(&io) {
+        if let Some(claim) = self.claim(&task.io) {
             match self
                 .locks
                 .acquire(claim, || Caller::Ticket(files.ticket(token)))

@@ -121,6 +121,7 @@ fn open_on(
         turn: AtomicU32::new(0),
         resync_rate: AtomicU64::new(resync_rate),
         resynced_bytes: AtomicU64::new(0),
+        repaired_bytes: AtomicU64::new(0),
         upkeep: Mutex::new(Upkeep::new(is_instant)),
         scratch: Region::anonymous(SCRATCH_BYTES).map_err(no_memory)?,
         writes_begun: AtomicU64::new(0),
@@ -155,6 +156,7 @@ pub(super) fn leg(mirror: &str, volume: Arc<dyn Volume>) -> Result<Arc<Leg>, Pro
         part,
         reads: AtomicU32::new(0),
         is_told: AtomicBool::new(false),
+        is_repair_told: AtomicBool::new(false),
     }))
 }
 

@@ -16,6 +16,8 @@ pub struct MirrorStatus {
     pub dirty_bytes: u64,
     /// Bytes that were copied to legs since it was opened.
     pub resynced_bytes: u64,
+    /// Bytes of legs that were written anew since then, as they had another checksum.
+    pub repaired_bytes: u64,
     /// Bytes that are copied to a leg in a second at most; 0: none.
     pub resync_rate: u64,
 }
@@ -73,6 +75,7 @@ impl Mirror {
             legs: record.legs.iter().enumerate().map(leg).collect(),
             dirty_bytes: bytes(record.dirty.len()),
             resynced_bytes: self.resynced_bytes.load(Ordering::Relaxed),
+            repaired_bytes: self.repaired_bytes.load(Ordering::Relaxed),
             resync_rate: self.resync_rate.load(Ordering::Relaxed),
         }
     }

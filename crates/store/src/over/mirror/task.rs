@@ -38,6 +38,8 @@ pub(crate) struct MirrorTask {
     pub(super) io: Io,
     /// The legs that it knows.
     pub(super) legs: Arc<Legs>,
+    /// Those that it is for, a bit each, where it is not for the mirror as a whole.
+    pub(super) only: Option<u8>,
     pub(super) step: MirrorStep,
     /// It waits for its range.
     pub(super) place: Option<Box<StripePlace>>,
@@ -69,10 +71,11 @@ pub(crate) struct MirrorTask {
 
 impl MirrorTask {
     #[inline]
-    pub(super) fn new(io: Io, legs: Arc<Legs>) -> MirrorTask {
+    pub(super) fn new(io: Io, legs: Arc<Legs>, only: Option<u8>) -> MirrorTask {
         MirrorTask {
             io,
             legs,
+            only,
             step: MirrorStep::Range,
             place: None,
             holds: false,

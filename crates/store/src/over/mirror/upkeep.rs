@@ -696,6 +696,10 @@ impl Mirror {
                 copying.chunk = SCRATCH_BYTES;
                 (copying.step, copying.paused) = (CopyStep::Pause, 0);
                 self.resynced_bytes.fetch_add(len, Ordering::Relaxed);
+                // No region is copied so: it is what the leg had with another checksum.
+                if copying.copied.count() == 0 {
+                    self.was_repaired(&task.legs, leg, Range { offset, len });
+                }
                 if let Some(scrub) = task.legs.volume(leg).scrub().filter(|_| copying.is_found) {
                     scrub.repaired(Range { offset, len });
                 }
