@@ -56,6 +56,11 @@ impl Party {
             .collect()
     }
 
+    /// The first of these ways to a unit that lets reads and writes pass; else the first.
+    pub(super) fn best<'p>(ways: impl Iterator<Item = &'p Party>) -> Option<&'p Party> {
+        ways.min_by_key(|party| !party.unit.state.is_active())
+    }
+
     /// What reservations let its initiator do now.
     pub(super) fn access(&self) -> Access {
         let reservations = self.volume.reservations();
@@ -226,10 +231,9 @@ fn party(cscd: &Cscd, parties: &[Party]) -> Result<Party, u16> {
     if let Some(code) = cscd.fault() {
         return Err(code);
     }
-    let found = parties
-        .iter()
-        .find(|party| cscd.names(&party.unit.identity));
-    let party = found.ok_or(asc::COPY_TARGET_DEVICE_NOT_REACHABLE)?;
+    let named = parties.iter();
+    let named = named.filter(|party| cscd.names(&party.unit.identity));
+    let party = Party::best(named).ok_or(asc::COPY_TARGET_DEVICE_NOT_REACHABLE)?;
     // A descriptor with another block length describes another device.
     match cscd.block_bytes {
         0 => Ok(party.clone()),
@@ -260,7 +264,10 @@ impl ReadySegment {
         if !fits(&source, bytes.source) || !fits(&destination, bytes.destination) {
             return Err(asc::NO_ADDITIONAL_SENSE_INFORMATION);
         }
-        if destination.unit.is_write_protected() || !destination.unit.state.is_active() {
+        // Asymmetric access states refuse a READ there, too (SPC-4).
+        let is_passive = |party: &Party| !party.unit.state.is_active();
+        let is_refused = is_passive(&source) || is_passive(&destination);
+        if is_refused || destination.unit.is_write_protected() {
             return Err(asc::THIRD_PARTY_DEVICE_FAILURE);
         }
         Ok(ReadySegment {

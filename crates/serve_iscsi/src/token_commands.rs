@@ -184,11 +184,20 @@ impl IscsiConnection {
         if asked.offset >= total(&named.ranges) {
             return Err(Sense::in_list(8, None));
         }
-        let source = self.parties().into_iter();
-        let mut source = source.filter(|party| Arc::ptr_eq(&party.volume, &named.volume));
+        let parties = self.parties();
+        let ways = parties.iter();
+        let ways = ways.filter(|party| Arc::ptr_eq(&party.volume, &named.volume));
         // To others it is as if there were none.
-        let source = source.next().ok_or(Sense::illegal(asc::TOKEN_UNKNOWN))?;
-        let segments = segments(&named, &asked, &source, &here)?;
+        let source = Party::best(ways).ok_or(Sense::illegal(asc::TOKEN_UNKNOWN))?;
+        let mut segments = segments(&named, &asked, source, &here)?;
+        // A READ would be refused there, too.
+        let fault = match source.unit.state.is_active() {
+            true => None,
+            false => {
+                segments.clear();
+                Some(scsi::copy::aborted(0, asc::THIRD_PARTY_DEVICE_FAILURE))
+            }
+        };
         let Some(buf) = self.core.pool.get(PIECE_BYTES) else {
             return Ok(None);
         };
@@ -200,7 +209,7 @@ impl IscsiConnection {
         Ok(Some(Copy::steps(
             place,
             segments,
-            None,
+            fault,
             (outcome, Some(named.watch)),
             buf,
         )))

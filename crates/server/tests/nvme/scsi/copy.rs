@@ -3,6 +3,7 @@
 use iscsi::initiator::Chap;
 use iscsi::{Auth, Credentials};
 use needs::needs;
+use nvmf::command::AnaState;
 use server::{Change, Running};
 use wire::scsi::opcode::persistent_reserve_out as reserve_out;
 use wire::scsi::opcode::receive_copy_results as results;
@@ -279,6 +280,44 @@ fn an_initiator_copies_where_it_is_logged_in() {
     let mut bob_here = Nexus::login(&running, 2, BOB, DISKS);
     copy(&mut bob, 0, &cscds, &[segment((1, 6), (0, 8), 1)]).unwrap();
     assert_eq!(bob_here.read(BLOCK, 8, 1).unwrap(), [9; BLOCK]);
+    stop(running);
+}
+
+/// What a READ is refused of is not copied, and another path is taken where there is one.
+#[test]
+fn unit_whose_paths_are_in_standby_is_no_source_of_a_copy() {
+    let apart = store::Spec {
+        size_bytes: 1 << 20,
+        ..ram("apart", 1)
+    };
+    let running = serve(vec![apart]);
+    let mut here = Nexus::of(&running, ALICE);
+    let mut there = Nexus::login(&running, 2, ALICE, MORE).at(7);
+    let cscds = [cscd(&naa(&mut here), BLOCK), cscd(&naa(&mut there), BLOCK)];
+    here.write(BLOCK, 5, &[9; BLOCK]).unwrap();
+    let set = |listener: Option<usize>, state| {
+        let set = Change::SetAna {
+            nqn: DISKS.into(),
+            listener: listener.map(|number| running.addresses()[number]),
+            group: 1,
+            state,
+        };
+        running.change(set).unwrap();
+    };
+    for state in [AnaState::Inaccessible, AnaState::PersistentLoss] {
+        set(None, state);
+        assert!(
+            here.settle()
+                .contains(&asc::ASYMMETRIC_ACCESS_STATE_CHANGED)
+        );
+        let refused = copy(&mut there, 0, &cscds, &[segment((0, 5), (1, 6), 1)]);
+        assert_eq!(refused, aborted(asc::THIRD_PARTY_DEVICE_FAILURE));
+        assert_eq!(there.read(BLOCK, 6, 1).unwrap(), [0; BLOCK]);
+    }
+    let _other = Nexus::login(&running, 3, ALICE, DISKS);
+    set(Some(3), AnaState::NonOptimized);
+    copy(&mut there, 0, &cscds, &[segment((0, 5), (1, 6), 1)]).unwrap();
+    assert_eq!(there.read(BLOCK, 6, 1).unwrap(), [9; BLOCK]);
     stop(running);
 }
 

@@ -1,13 +1,15 @@
 //! Copies by ROD tokens: POPULATE TOKEN, WRITE USING TOKEN, RECEIVE ROD TOKEN INFORMATION.
 
 use needs::needs;
+use nvmf::command::AnaState;
 use random::Random;
+use server::Change;
 use wire::scsi::opcode::persistent_reserve_out as reserve_out;
 use wire::scsi::opcode::third_party_copy_out as action;
 use wire::scsi::{asc, cdb, key};
 
 use super::copy::SMALL;
-use super::{ALICE, BOB, Fail, MORE, Nexus, illegal, serve, serve_volumes, small};
+use super::{ALICE, BOB, DISKS, Fail, MORE, Nexus, illegal, serve, serve_volumes, small};
 use crate::common::{BLOCK, ram, stop};
 
 /// First block and number of blocks.
@@ -353,6 +355,35 @@ fn reservations_and_write_protection_hold_on_both_sides() {
     write_using(&mut large, 3, 1, (&token, 0), &[(0, 1)]).unwrap();
     assert_eq!(standing(&mut large, 3), (0x02, 0));
     assert_eq!(populate(&mut little, 1, &[(0, 1)]), Err(Fail::Conflict));
+    stop(running);
+}
+
+/// What a READ is refused of is not copied.
+#[test]
+fn unit_whose_path_is_in_standby_is_no_source_of_a_token() {
+    let running = serve(vec![small("small")]);
+    let mut large = Nexus::of(&running, ALICE);
+    let mut elsewhere = Nexus::login(&running, 2, ALICE, MORE).at(7);
+    large.write(BLOCK, 0, &noise(8 * BLOCK)).unwrap();
+    let token = token(&mut large, &[(0, 8)]);
+    let set = |state| {
+        let set = Change::SetAna {
+            nqn: DISKS.into(),
+            listener: None,
+            group: 1,
+            state,
+        };
+        running.change(set).unwrap();
+    };
+    set(AnaState::Inaccessible);
+    let aborted = |code| Err(Fail::Check(key::COPY_ABORTED, code, None));
+    let refused = write_using(&mut elsewhere, 2, 0, (&token, 0), &[(0, 64)]);
+    assert_eq!(refused, aborted(asc::THIRD_PARTY_DEVICE_FAILURE));
+    assert_eq!(standing(&mut elsewhere, 2), (0x02, 0));
+    assert_eq!(elsewhere.read(SMALL, 0, 64).unwrap(), [0; 64 * SMALL]);
+    set(AnaState::Optimized);
+    write_using(&mut elsewhere, 3, 0, (&token, 0), &[(0, 64)]).unwrap();
+    assert_eq!(elsewhere.read(SMALL, 0, 64).unwrap(), noise(8 * BLOCK));
     stop(running);
 }
 
