@@ -21,8 +21,8 @@ use crate::limits;
 use crate::nfs;
 use crate::plan::Plan;
 use crate::target::{
-    Medium, address, initiator_name, listener, lun, namespace, nfs_listener, portal, rdma, subnqn,
-    taken_address, target_name, volume_name,
+    Medium, address, initiator_name, iscsi_listener, listener, lun, namespace, nfs_listener, rdma,
+    subnqn, taken_address, target_name, volume_name,
 };
 
 /// Volumes, listeners and file systems that no host uses come and go.
@@ -58,7 +58,7 @@ pub fn base(plan: &Plan, media: &[Medium]) -> Config {
         iscsi_targets: vec![iscsi_target(plan)],
         listeners: (0..plan.listeners)
             .map(|n| listener(plan, n))
-            .chain([ListenerSpec::iscsi(portal())])
+            .chain([iscsi_listener()])
             .chain(plan.nfs.iter().map(|_| nfs_listener()))
             .collect(),
         file_systems: plan.nfs.iter().map(|_| nfs::file_system()).collect(),

@@ -3,8 +3,8 @@
 
 use host::{Completion as Cqe, Data};
 use host::{
-    CrcPolicy, Error, Event as QueueEvent, Memory, Queue, QueueParams, QueueSettings,
-    RdmaHostError, RdmaHostSettings, Settings,
+    Error, Event as QueueEvent, Memory, Queue, QueueParams, QueueSettings, RdmaHostError,
+    RdmaHostSettings, Settings,
 };
 use machine::Tag;
 use mem::Pool;
@@ -533,10 +533,7 @@ impl SimHost {
                 part_in_capsule: plan.part_in_capsule,
             }),
             true => QueueSettings::Rdma(RdmaHostSettings {
-                crc: match plan.header_digest {
-                    true => CrcPolicy::Require,
-                    false => CrcPolicy::Off,
-                },
+                crc: plan.crc(),
                 ird_max: plan.maxr2t as u16 + 1,
                 ulpdu_max: if plan.part_in_capsule { 1454 } else { u16::MAX },
             }),

@@ -3,8 +3,9 @@
 //! lost, the session is, and it logs in anew under its old name.
 
 use host::iscsi::{
-    Command, CommandOutcome, ExpectedData, Failure, InitiatorFatalError, InitiatorSettings, Params,
-    SessionConnection, SessionError, SessionEvent as ConnectionEvent, SessionState, lun_field,
+    Command, CommandOutcome, Digest, ExpectedData, Failure, InitiatorFatalError, InitiatorSettings,
+    Params, QpSettings, SessionConnection, SessionError, SessionEvent as ConnectionEvent,
+    SessionState, lun_field,
 };
 use host::{Completion as Cqe, Memory};
 use machine::Tag;
@@ -261,11 +262,27 @@ impl SimInitiator {
         }
     }
 
+    /// The stream below each of its connections, by RDMA.
+    fn stream(&self) -> Option<QpSettings> {
+        let host = &self.host;
+        host.rdma.then(|| QpSettings {
+            crc: host.crc(),
+            ird_max: host.maxr2t as u16 + 1,
+            ulpdu_max: if host.part_in_capsule { 1454 } else { u16::MAX },
+            ..QpSettings::default()
+        })
+    }
+
     fn open(&mut self, cid: u16, session: Option<SessionState>) {
         let p = &self.plan;
+        // Over RDMA, CRCs of MPA stand for digests.
+        let digest = |wanted| match self.host.rdma {
+            true => Digest::Never,
+            false => wanted,
+        };
         let settings = InitiatorSettings {
-            header_digest: p.header_digest,
-            data_digest: p.data_digest,
+            header_digest: digest(p.header_digest),
+            data_digest: digest(p.data_digest),
             max_recv_data_segment: p.max_recv_data_segment,
             first_burst: p.first_burst,
             max_burst: p.max_burst,
@@ -274,6 +291,7 @@ impl SimInitiator {
             max_outstanding_r2t: p.max_outstanding_r2t,
             max_connections: p.connections,
             queue_depth: self.host.entries,
+            rdma: self.stream(),
             ..InitiatorSettings::new(&initiator_name(self.number), &target_name())
         };
         let params = Params {

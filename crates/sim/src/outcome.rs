@@ -17,8 +17,8 @@ pub struct RunOutcome {
     pub secured: u64,
     /// Those of them that did so by a key that they had made.
     pub concatenated: u64,
-    /// Those of them that connected by RDMA.
-    pub by_rdma: u64,
+    /// Those of them that connected by RDMA: NVMe hosts, and iSCSI sessions.
+    pub by_rdma: [u64; 2],
     /// Those of them that authenticated by DH-HMAC-CHAP.
     pub authenticated: u64,
     /// Times that hosts showed another key or secret than they have at first, or posed as others.
@@ -63,7 +63,9 @@ impl RunOutcome {
         self.sessions += other.sessions;
         self.secured += other.secured;
         self.concatenated += other.concatenated;
-        self.by_rdma += other.by_rdma;
+        for (sum, by_rdma) in self.by_rdma.iter_mut().zip(other.by_rdma) {
+            *sum += by_rdma;
+        }
         self.authenticated += other.authenticated;
         self.odd_arrivals += other.odd_arrivals;
         self.secured_flips += other.secured_flips;

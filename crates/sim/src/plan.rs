@@ -114,12 +114,28 @@ impl HostPlan {
     /// Whether digests guard its headers, and its data, for certain.
     fn digests(&self) -> (bool, bool) {
         match &self.iscsi {
-            None if self.rdma => (self.header_digest, self.header_digest),
+            _ if self.rdma => (self.needs_crc(), self.needs_crc()),
             None => (self.header_digest, self.data_digest),
             Some(iscsi) => (
                 iscsi.header_digest == Digest::Required,
                 iscsi.data_digest == Digest::Required,
             ),
+        }
+    }
+
+    /// Whether it insists on CRCs, by RDMA.
+    fn needs_crc(&self) -> bool {
+        match &self.iscsi {
+            None => self.header_digest,
+            Some(iscsi) => iscsi.header_digest == Digest::Required,
+        }
+    }
+
+    /// Its CRCs, by RDMA.
+    pub fn crc(&self) -> CrcPolicy {
+        match self.needs_crc() {
+            true => CrcPolicy::Require,
+            false => CrcPolicy::Off,
         }
     }
 }

@@ -223,7 +223,10 @@ impl SeedRun {
             sessions: self.hosts.iter().map(Actor::sessions).sum(),
             secured: self.lives_of(HostPlan::speaks_tls),
             concatenated: self.lives_of(|host| host.concatenates),
-            by_rdma: self.lives_of(|host| host.rdma),
+            by_rdma: [
+                self.lives_of(|host| host.rdma && host.iscsi.is_none()),
+                self.lives_of(|host| host.rdma && host.iscsi.is_some()),
+            ],
             authenticated: self.lives_of(|host| host.dhchap.is_some()),
             odd_arrivals: self.hosts.iter().map(Actor::odd_arrivals).sum(),
             functions: self.hosts.iter().map(Actor::functions).sum(),

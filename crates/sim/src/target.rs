@@ -243,6 +243,14 @@ pub fn listener(plan: &Plan, number: usize) -> ListenerSpec {
     }
 }
 
+/// The listener of iSCSI.
+pub fn iscsi_listener() -> ListenerSpec {
+    ListenerSpec {
+        rdma: rdma(false),
+        ..ListenerSpec::iscsi(portal())
+    }
+}
+
 /// The listener of NFS.
 pub fn nfs_listener() -> ListenerSpec {
     ListenerSpec {

@@ -1,4 +1,4 @@
-//! What NVMe hosts and NFS clients connect by, and how NVMe hosts authenticate.
+//! What hosts and NFS clients connect by, and how NVMe hosts authenticate.
 
 use auth::dhchap::{DhchapGroup, DhchapHash};
 use auth::psk::PskHash;
@@ -10,6 +10,7 @@ const TLS: u64 = 0x746c_735f_746c_735f;
 const DHCHAP: u64 = 0x6468_6368_6170_6468;
 const CONCAT: u64 = 0x636f_6e63_6174_2121;
 const RDMA: u64 = 0x7264_6d61_7264_6d61;
+const ISER: u64 = 0x6973_6572_7264_6d61;
 const RPC_TLS: u64 = 0x7270_632d_746c_7321;
 const RPC_RDMA: u64 = 0x7270_632d_7264_6d61;
 
@@ -18,6 +19,7 @@ impl Plan {
     pub(super) fn choose_transports(&mut self, seed: u64) {
         self.speak_tls(&mut Random::new(seed ^ TLS));
         self.connect_by_rdma(&mut Random::new(seed ^ RDMA));
+        self.connect_initiators_by_rdma(&mut Random::new(seed ^ ISER));
         self.secure_clients(&mut Random::new(seed ^ RPC_TLS));
         self.connect_clients_by_rdma(&mut Random::new(seed ^ RPC_RDMA));
         self.authenticate(&mut Random::new(seed ^ DHCHAP));
@@ -44,6 +46,15 @@ impl Plan {
         if r.one_in(3) {
             let all = self.hosts.iter_mut();
             for host in all.filter(|host| host.iscsi.is_none() && host.tls.is_none()) {
+                host.rdma = r.percent(60);
+            }
+        }
+    }
+
+    /// In some seeds iSCSI initiators connect by RDMA, beside others that do not.
+    fn connect_initiators_by_rdma(&mut self, r: &mut Random) {
+        if r.one_in(2) {
+            for host in self.hosts.iter_mut().filter(|host| host.iscsi.is_some()) {
                 host.rdma = r.percent(60);
             }
         }
