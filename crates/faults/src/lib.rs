@@ -67,6 +67,12 @@ pub enum Fault {
     NoHeaderDigests,
     /// Digests of data that a protocol itself reads are not looked at.
     NoTextDigests,
+    /// The RDMA Read of every burst of a write asks for the first bytes.
+    FirstBurst,
+    /// The end of an RDMA Read is taken for that of the one asked for last.
+    OtherRead,
+    /// A task management function is answered while RDMA Reads of tasks that it ended go on.
+    ReadsGoOn,
     /// Memory that is being sent is written in place.
     NoPins,
     /// Reservations are not looked at.

@@ -110,6 +110,25 @@ fn flips_bits(plan: &mut Plan, iscsi: bool) -> bool {
     !plan.hosts.is_empty()
 }
 
+/// Initiators by RDMA write in many small bursts, on connections that lose no bit.
+fn writes_by_iser(plan: &mut Plan) -> bool {
+    plan.net.flips = 0;
+    plan.hosts.retain(|host| host.iscsi.is_some());
+    for host in &mut plan.hosts {
+        (host.rdma, host.maxr2t) = (true, 3);
+        if let Some(iscsi) = &mut host.iscsi {
+            (iscsi.max_burst, iscsi.max_outstanding_r2t) = (512, 8);
+        }
+    }
+    !plan.hosts.is_empty()
+}
+
+/// The same, and they end tasks that are under way.
+fn aborts_by_iser(plan: &mut Plan) -> bool {
+    plan.abort_percent = 20;
+    writes_by_iser(plan)
+}
+
 /// Those that are left speak iSCSI, or NVMe.
 fn hosts_speak(plan: &mut Plan, iscsi: bool) -> bool {
     plan.hosts.retain(|host| host.iscsi.is_some() == iscsi);
@@ -300,6 +319,22 @@ fn data_digests_of_iscsi_that_are_not_checked_are_found() {
 
 /// What commands do that are others than were sent.
 const OTHERS: &[&str] = &["before the other", "not of here", "nothing explains"];
+
+#[test]
+fn bursts_that_an_rdma_read_takes_from_elsewhere_are_found() {
+    is_found_where(writes_by_iser, Fault::FirstBurst, DAMAGED);
+}
+
+#[test]
+fn data_that_is_written_before_its_rdma_read_has_ended_is_found() {
+    is_found_where(writes_by_iser, Fault::OtherRead, DAMAGED);
+}
+
+#[test]
+fn answers_to_functions_before_rdma_reads_of_their_tasks_have_ended_are_found() {
+    let words = &["RDMAP: invalid STag"];
+    is_found_where(aborts_by_iser, Fault::ReadsGoOn, words);
+}
 
 #[test]
 fn header_digests_of_nvme_that_are_not_checked_are_found() {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use faults::Fault;
 use iwarp::{DataPart, Qp, QpCounts, QpOp, QpSettings, ReceivedSend, Work};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::iscsi::{Bhs, DataIn, DataOut, R2t, ScsiCommand, flags, opcode, padded};
@@ -149,8 +150,8 @@ impl IserTarget {
             QpOp::Requested => return self.requested(connection),
             QpOp::Body => self.body(connection),
             QpOp::Received(received) => self.received(&received, connection),
-            QpOp::ReadDone(sink) => {
-                self.feed_data_out(sink);
+            QpOp::ReadDone(_) => {
+                self.feed_data_out();
                 Ok(())
             }
             // Told already.
@@ -257,11 +258,16 @@ impl IserTarget {
     }
 
     /// Data that an R2T would have asked for is where it belongs.
-    fn feed_data_out(&mut self, sink: DataPart) {
-        let Solicited { r2t, .. } = self.solicited.pop_front().expect("it was read for one");
+    fn feed_data_out(&mut self) {
+        let solicited = match faults::is(Fault::OtherRead) {
+            true => self.solicited.pop_back(),
+            false => self.solicited.pop_front(),
+        };
+        let Solicited { r2t, .. } = solicited.expect("it was read for one");
+        let len = r2t.desired_data_transfer_length.get();
         let header = DataOut {
             flags: flags::FINAL,
-            data_segment_length: wire::iscsi::U24::new(sink.len),
+            data_segment_length: wire::iscsi::U24::new(len),
             lun: r2t.lun,
             itt: r2t.itt,
             ttt: r2t.ttt,
@@ -269,7 +275,7 @@ impl IserTarget {
             ..DataOut::new()
         };
         self.feed.begin(header.as_bytes());
-        self.feed.add_placed(padded(sink.len));
+        self.feed.add_placed(padded(len));
     }
 
     /// The data behind a header that was taken goes where the connection wants it.
@@ -318,7 +324,8 @@ impl IserTarget {
     /// when it is told of that.
     fn may_post(&self) -> bool {
         let qp = &self.qp;
-        !qp.is_finished() && !qp.has_posted() && !qp.has_abandoned_reads()
+        let waits = qp.has_abandoned_reads() && !faults::is(Fault::ReadsGoOn);
+        !qp.is_finished() && !qp.has_posted() && !waits
     }
 
     /// Posts what the connection has to send.
@@ -385,10 +392,11 @@ impl IserTarget {
             offset,
             len: r2t.desired_data_transfer_length.get(),
         };
-        let to = iser
-            .write_base
-            .get()
-            .wrapping_add((offset - unsolicited).into());
+        let from = match faults::is(Fault::FirstBurst) {
+            true => 0,
+            false => offset - unsolicited,
+        };
+        let to = iser.write_base.get().wrapping_add(from.into());
         let asked = self.qp.read(sink, iser.write_stag.get(), to);
         asked.expect("initiators that take no reads are rejected");
         self.solicited.push_back(Solicited { tag, r2t: *r2t });
