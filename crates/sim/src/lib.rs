@@ -35,6 +35,7 @@ mod work;
 mod world;
 
 pub use made::Made;
+pub use net::StreamCut;
 pub use outcome::{Failure, NfsOutcome, RunOutcome};
 pub use plan::{DhchapPlan, Lies, LimitPlan, NfsRdmaPlan, PanicPlan, Plan};
 pub use run::{run, run_plan};

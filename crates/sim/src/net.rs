@@ -32,6 +32,19 @@ pub struct NetSettings {
     /// Once in so many pieces that arrive on connections that are exposed a bit is
     /// another; 0 for never.
     pub flips: u64,
+    /// Where one stream is cut.
+    pub cut: Option<StreamCut>,
+}
+
+/// A connection is reset when so many bytes have come to one of its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamCut {
+    /// The number of the connection.
+    pub connection: usize,
+    /// The end: 0 has connected, 1 was connected to.
+    pub end: usize,
+    /// The bytes, at least 1.
+    pub at: u64,
 }
 
 /// A receive that waits.
@@ -77,6 +90,8 @@ struct SocketEnd {
     flight_bytes: usize,
     /// Arrived, and not received.
     inbox: VecDeque<u8>,
+    /// All bytes that have arrived.
+    arrived: u64,
     has_fin: bool,
     error: Option<i32>,
     /// Batches sent from this end whose bytes have not all arrived.
@@ -102,6 +117,7 @@ impl SocketEnd {
             flight: VecDeque::new(),
             flight_bytes: 0,
             inbox: VecDeque::new(),
+            arrived: 0,
             has_fin: false,
             error: None,
             late: VecDeque::new(),
@@ -271,6 +287,11 @@ impl Net {
     /// From now on every bit arrives as it was sent.
     pub fn heal(&mut self) {
         self.settings.flips = 0;
+    }
+
+    /// Whether a stream is still to be cut.
+    pub fn awaits_cut(&self) -> bool {
+        self.settings.cut.is_some()
     }
 
     /// Whether the accepting side has let go of the connection.

@@ -12,7 +12,7 @@ use reactor::Nanos;
 
 use crate::disk::DiskSettings;
 use crate::made::Made;
-use crate::net::NetSettings;
+use crate::net::{NetSettings, StreamCut};
 use crate::world::{MS, S, US};
 
 /// Reactors and hosts of a run at most.
@@ -492,6 +492,7 @@ impl Plan {
                 window_bytes: r.pick(&[1 << 10, 16 << 10, 256 << 10, 256 << 10]),
                 zero_copy: r.one_in(3),
                 flips: 0,
+                cut: None,
             },
             disk: disk(r),
             faults: faults(r),
@@ -737,6 +738,28 @@ impl Plan {
         self.hosts.resize(4, self.hosts[0]);
         for (number, host) in self.hosts.iter_mut().enumerate() {
             host.set_digests(number % 2 == 0, number % 2 == 0);
+        }
+    }
+
+    /// Nothing goes wrong but that a stream is cut of the only host, which connects by RDMA. It
+    /// has one connection for I/O.
+    pub fn only_cut(&mut self, cut: StreamCut) {
+        self.nothing_goes_wrong();
+        (self.copies, self.reserve_percent, self.spoils) = (0, 0, 0);
+        (self.ops, self.think, self.net.cut) = (4, 0, Some(cut));
+        (self.net.split_percent, self.io_bytes_max) = (50, 4096);
+        (self.shards, self.listeners, self.subsystems) = (1, 1, 1);
+        self.snapshots = 0;
+        self.hosts.truncate(1);
+        self.volumes.truncate(1);
+        let volume = &mut self.volumes[0];
+        (volume.lies, volume.block_bytes, volume.blocks) = (Lies::Memory, 512, 16);
+        let host = &mut self.hosts[0];
+        (host.rdma, host.tls, host.dhchap) = (true, None, None);
+        (host.concatenates, host.subsystem) = (false, 0);
+        (host.queues, host.kato_ms, host.in_capsule_max) = (1, 0, 512);
+        if let Some(iscsi) = &mut host.iscsi {
+            (iscsi.connections, iscsi.max_burst) = (1, 1024);
         }
     }
 

@@ -231,7 +231,7 @@ impl SeedRun {
             odd_arrivals: self.hosts.iter().map(Actor::odd_arrivals).sum(),
             functions: self.hosts.iter().map(Actor::functions).sum(),
             lives_in_chaos: self.lives_in_chaos,
-            faults: self.faults,
+            faults: self.faults + u64::from(self.has_cut()),
             flips: self.flips(),
             secured_flips: self.secured_flips(),
             relives: self.relives,
@@ -242,6 +242,11 @@ impl SeedRun {
             snapshots: self.snapshots,
             digest: self.world.borrow().digest(),
         })
+    }
+
+    /// Whether a stream was cut where the plan says.
+    fn has_cut(&self) -> bool {
+        self.plan.net.cut.is_some() && !self.world.borrow().net.awaits_cut()
     }
 
     fn flips(&self) -> [u64; 2] {

@@ -229,6 +229,40 @@ fn flipped_bits_of_iscsi_are_found_by_the_crc_of_mpa() {
     assert!(flips > 1000 && lives > 1000, "{flips} bits, {lives} lives");
 }
 
+/// How many bytes of a stream there are to cut behind: of a host of the first seed that has one
+/// of NVMe, or of iSCSI.
+fn cuts_of(is_iscsi: bool, connection: usize, end: usize) -> u64 {
+    let has_one = |seed: &u64| {
+        let hosts = sim::Plan::new(*seed).hosts;
+        hosts.iter().any(|host| host.iscsi.is_some() == is_iscsi)
+    };
+    let seed = (0..).find(has_one).expect("a seed");
+    let is_over = |at: &u64| {
+        let mut plan = sim::Plan::new(seed);
+        plan.hosts.retain(|host| host.iscsi.is_some() == is_iscsi);
+        plan.only_cut(sim::StreamCut {
+            connection,
+            end,
+            at: *at,
+        });
+        let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+        outcome.faults == 0
+    };
+    (1..).find(is_over).expect("an end") - 1
+}
+
+/// The first connection of an NVMe host is its Admin Queue.
+#[test]
+fn streams_by_rdma_may_be_cut_behind_every_byte() {
+    for (is_iscsi, connection) in [(false, 0), (false, 1), (true, 0)] {
+        for end in 0..2 {
+            let cuts = cuts_of(is_iscsi, connection, end);
+            println!("iSCSI {is_iscsi}, connection {connection}, end {end}: {cuts} bytes");
+            assert!(cuts > 200, "{cuts}");
+        }
+    }
+}
+
 /// Documents take units away while flushes are under way, which end when all is read once more.
 #[test]
 fn refused_commands_that_read_nothing_are_not_read_again() {

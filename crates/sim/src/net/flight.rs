@@ -4,7 +4,7 @@ use std::io;
 
 use reactor::{Batch, Completion};
 
-use super::{ECONNRESET, Holder, Piece};
+use super::{ECONNRESET, Holder, Piece, StreamCut};
 use crate::world::{US, World, WorldEvent};
 
 impl World {
@@ -159,15 +159,36 @@ impl World {
             && new > 0
         {
             let (byte, bit) = (was + (flip % new) as usize, flip >> 32 & 7);
-            this.inbox[byte] ^= 1 << bit;
-            link.is_damaged = true;
-            let maker = link.maker;
-            self.net.drivers[maker].flips += 1;
-            self.trace(|| format!("connection {connection}: a bit is flipped on its way to {end}"));
+            self.flip_bit(connection, end, (byte, bit));
         }
+        self.cut(connection, end, new);
         self.try_receive(connection, end, 0);
         if self.net.connections[connection].ends[end].error.is_some() {
             self.schedule_pump(connection, end);
+        }
+    }
+
+    /// A bit of what has come to an end is another.
+    fn flip_bit(&mut self, connection: usize, end: usize, (byte, bit): (usize, u64)) {
+        let link = &mut self.net.connections[connection];
+        link.ends[end].inbox[byte] ^= 1 << bit;
+        link.is_damaged = true;
+        let maker = link.maker;
+        self.net.drivers[maker].flips += 1;
+        self.trace(|| format!("connection {connection}: a bit is flipped on its way to {end}"));
+    }
+
+    /// `new` bytes have come to an end: behind some of them its stream may be cut.
+    fn cut(&mut self, connection: usize, end: usize, new: u64) {
+        let this = &mut self.net.connections[connection].ends[end];
+        this.arrived += new;
+        let excess = |cut: StreamCut| this.arrived.checked_sub(cut.at);
+        let is_here = |cut: &StreamCut| (cut.connection, cut.end) == (connection, end);
+        if let Some(excess) = self.net.settings.cut.filter(is_here).and_then(excess) {
+            let left = this.inbox.len().saturating_sub(excess as usize);
+            this.inbox.truncate(left);
+            self.net.settings.cut = None;
+            self.reset(connection);
         }
     }
 
