@@ -608,6 +608,30 @@ fn capsule_that_was_damaged_is_neither_executed_nor_refused() {
     }
 }
 
+/// As where the host writes to its memory while that is sent: the CRC is of what was there.
+#[test]
+fn write_whose_data_is_not_what_its_crc_says_is_not_executed() {
+    // In the first FPDU, between, and in the last.
+    for behind in [1000, 500, 9] {
+        let mut pair = Pair::connected(CrcPolicy::Prefer);
+        let key = pair.register(WRITTEN, RemoteAccess::READ);
+        let keyed = KeyedSgl::new(KeyedSgl::INVALIDATE, key, TO, 1024);
+        pair.post(command(io::WRITE, 1, keyed).as_bytes(), 0);
+        pair.host.transmit(&mut pair.there, usize::MAX);
+        pair.controller.receive(&mut pair.there, usize::MAX);
+        assert!(pair.take_ops(), "memory is wanted");
+        pair.controller.transmit(&mut pair.back, usize::MAX);
+        pair.host.receive(&mut pair.back, usize::MAX);
+        assert!(!pair.take_ops(), "it is read");
+        pair.host.transmit(&mut pair.there, usize::MAX);
+        let at = pair.there.len() - behind;
+        pair.there[at] ^= 1;
+        pair.exchange();
+        assert_eq!(pair.fatal, Some(QpError::Sent(TerminateCode::CRC).into()));
+        assert!(pair.work.is_empty() && pair.completions.is_empty());
+    }
+}
+
 #[test]
 fn command_that_is_aborted_is_answered_when_its_data_has_come() {
     // Data that an RDMA Read asks for, and data that waits in its capsule for memory.

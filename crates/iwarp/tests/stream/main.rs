@@ -5,6 +5,7 @@ mod faults;
 mod handshake;
 mod pair;
 mod placement;
+mod splits;
 mod turns;
 
 use std::collections::VecDeque;
