@@ -2,10 +2,15 @@
 //! nothing, against a server that serves another client meanwhile. That one must
 //! not notice, and memory must stay under its ceiling.
 //!
+//! Over RDMA it is messages with bad calls and bad chunks, and FPDUs that no client may send.
+//!
 //! `WEFT_HOSTILE=1000000 cargo test --release -p server --test nfs hostile` runs
 //! a million; a plain test a part of that.
 
+mod rdma;
+
 use needs::each_driver;
+use nvmf::transport::Transports;
 use random::Random;
 use reactor::Choice;
 use std::io::{ErrorKind, Read, Write};
@@ -171,10 +176,26 @@ fn attack(field: &Field, random: &mut Random) {
 
 #[each_driver]
 fn bad_input_does_not_disturb_another_client(backend: Choice) {
+    undisturbed_by(backend, Transports::Tcp, attack);
+}
+
+#[each_driver]
+fn bad_fpdus_do_not_disturb_another_client(backend: Choice) {
+    let terminates = undisturbed_by(backend, Transports::Both, rdma::attack);
+    assert!(terminates > 1, "{terminates} kinds of Terminates");
+}
+
+/// The kinds of Terminates that the server has sent.
+fn undisturbed_by(
+    backend: Choice,
+    transports: Transports,
+    attack: fn(&Field, &mut Random),
+) -> usize {
     let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
     config.memory_max = MEMORY_MAX;
+    config.listeners[0].rdma.transports = transports;
     config.file_systems.push(memory("attacked", 16 << 20));
     config.exports.push(export("attacked"));
     let running = server::start(config).expect("starts");
@@ -226,8 +247,14 @@ fn bad_input_does_not_disturb_another_client(backend: Choice) {
         .expect("served");
     let report = crate::report::report(&running);
     assert!(report.refusals > 0, "none of them was told apart");
+    let metrics = running.metrics();
+    let terminates = metrics.terminates.iter();
+    let is_ours = |of: &str, sender: &str| (of, sender) == ("nfs-rdma", "weft");
+    let kinds = terminates.filter(|(of, (sender, ..))| is_ours(of, sender));
+    let kinds = kinds.count();
     drop(victim);
     stop(running);
+    kinds
 }
 
 /// Connections without a call keep no client out: with `connections_max` of
