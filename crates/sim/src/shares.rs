@@ -171,6 +171,7 @@ impl SharesRoom {
             window_bytes: 256 << 10,
             zero_copy: false,
             flips: 0,
+            cut: None,
         });
         let of_target = Budget::of_pools(MEMORY_MAX, shards);
         let budgets = (0..shards).map(|_| of_target.clone());
