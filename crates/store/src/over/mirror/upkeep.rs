@@ -690,22 +690,7 @@ impl Mirror {
                 copying.skips = true;
                 self.copy_later(task, files, whole)
             }
-            (CopyStep::Write, None) => {
-                copying.at += len;
-                copying.bytes += len;
-                copying.chunk = SCRATCH_BYTES;
-                (copying.step, copying.paused) = (CopyStep::Pause, 0);
-                self.resynced_bytes.fetch_add(len, Ordering::Relaxed);
-                // No region is copied so: it is what the leg had with another checksum.
-                if copying.copied.count() == 0 {
-                    self.was_repaired(&task.legs, leg, Range { offset, len });
-                }
-                if let Some(scrub) = task.legs.volume(leg).scrub().filter(|_| copying.is_found) {
-                    scrub.repaired(Range { offset, len });
-                }
-                self.release(task);
-                self.pause(task, files, whole)
-            }
+            (CopyStep::Write, None) => self.written(task, files, whole),
             // The leg has nothing of it as long as the one that has it cannot read it.
             (CopyStep::Read, Some(_)) => self.skip_region(task, files, whole),
             // The leg does not do what it is asked for: others are copied before that is tried
@@ -721,6 +706,28 @@ impl Mirror {
                 self.end_batch(task, files, whole)
             }
         }
+    }
+
+    /// A chunk is on the leg.
+    fn written(&self, task: &mut UpkeepTask, files: &mut dyn FileIo, whole: Token) -> Goes {
+        let Work::Copy(copying) = &mut task.work else {
+            unreachable!("the work of another kind");
+        };
+        let (leg, offset, len) = (copying.leg, copying.at, copying.len);
+        copying.at += len;
+        copying.bytes += len;
+        copying.chunk = SCRATCH_BYTES;
+        (copying.step, copying.paused) = (CopyStep::Pause, 0);
+        self.resynced_bytes.fetch_add(len, Ordering::Relaxed);
+        // No region is copied so: it is what the leg had with another checksum.
+        if copying.copied.count() == 0 {
+            self.was_repaired(&task.legs, leg, Range { offset, len });
+        }
+        if let Some(scrub) = task.legs.volume(leg).scrub().filter(|_| copying.is_found) {
+            scrub.repaired(Range { offset, len });
+        }
+        self.release(task);
+        self.pause(task, files, whole)
     }
 
     /// What was copied is durable on the leg, or it could not be flushed.
