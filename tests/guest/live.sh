@@ -3,7 +3,7 @@
 # Set by the caller besides ADDR, PORT, NQN: SECOND, the port of the other path.
 
 connect() {
-    nvme connect -t tcp -a "$ADDR" -s "$1" -n "$NQN" --nr-io-queues=2 \
+    nvme connect -t "$TRANSPORT" -a "$ADDR" -s "$1" -n "$NQN" --nr-io-queues=2 \
         --keep-alive-tmo=30 --reconnect-delay=1 --ctrl-loss-tmo=120
 }
 

@@ -1,11 +1,13 @@
 //! A target that is changed while an unmodified Linux kernel uses it.
 
 use interop::guest::{Config, Guest};
-use interop::scripts::{LIVE, MACHINE, script};
+use interop::scripts::{LIVE, MACHINE, RDMA, script};
+use interop::systems::{RELEASE, SIW, System};
 use interop::weft::{NQN, free_address};
 use needs::needs;
 use nvmf::command::AnaState;
-use server::{Change, NamespaceSpec, Running, SubsystemSpec};
+use nvmf::transport::Transports;
+use server::{Change, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
 use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
@@ -30,6 +32,12 @@ fn namespace(nsid: u32) -> NamespaceSpec {
     }
 }
 
+fn listener(address: SocketAddr) -> ListenerSpec {
+    let mut listener = ListenerSpec::from(address);
+    listener.rdma.transports = Transports::Both;
+    listener
+}
+
 /// A target with one namespace, reached by two ports.
 fn serve(paths: &[SocketAddr; 2]) -> Running {
     let config = server::Config {
@@ -41,7 +49,7 @@ fn serve(paths: &[SocketAddr; 2]) -> Running {
             namespaces: vec![namespace(1)],
             ..SubsystemSpec::default()
         }],
-        listeners: paths.iter().map(|path| (*path).into()).collect(),
+        listeners: paths.iter().map(|path| listener(*path)).collect(),
         ..server::Config::default()
     };
     server::start(config).expect("a target")
@@ -91,11 +99,8 @@ fn remove_namespaces(target: &Running) {
 }
 
 /// Failover by ANA and by a lost path, resizes, resets and 255 more namespaces,
-/// under a verified load that must not see an error.
-#[needs(guest)]
-#[test]
-fn a_host_notices_every_change_and_loses_nothing() {
-    let name = "live";
+/// under a verified load that must not see an error. `before` makes the host ready to connect.
+fn every_change(name: &str, system: &'static System, before: &[&str]) {
     let paths @ [a, b] = [free_address(), free_address()];
     let target = serve(&paths);
     let (first, second) = (a.port().to_string(), b.port().to_string());
@@ -104,8 +109,11 @@ fn a_host_notices_every_change_and_loses_nothing() {
         ("PORT", &first),
         ("SECOND", &second),
         ("NQN", NQN),
+        ("SIW", "siw"),
     ];
-    let mut config = Config::new(name, &script(&settings, &[LIVE]));
+    let parts = [before, &[LIVE]].concat();
+    let mut config = Config::new(name, &script(&settings, &parts));
+    config.system = system;
     config.cpus = 2;
     let guest = Guest::start(&config).expect("a guest, as everything for it is there");
     let steps: [Step<'_>; 7] = [
@@ -118,7 +126,7 @@ fn a_host_notices_every_change_and_loses_nothing() {
             change(t, Change::RemoveListener { address: a });
         }),
         ("MARK regain", &|t| {
-            change(t, Change::AddListener(a.into()));
+            change(t, Change::AddListener(listener(a)));
         }),
         ("MARK resize", &|t| {
             resize(t, 128 * MIB, false);
@@ -129,4 +137,17 @@ fn a_host_notices_every_change_and_loses_nothing() {
         ("MARK few", &remove_namespaces),
     ];
     follow(guest, target, &steps);
+}
+
+#[needs(guest)]
+#[test]
+fn a_host_notices_every_change_and_loses_nothing() {
+    every_change("live", &RELEASE, &[]);
+}
+
+#[needs(guest, program("make"), program("gcc"))]
+#[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
+fn a_host_by_rdma_notices_every_change_and_loses_nothing() {
+    every_change("live-rdma", &SIW, &[RDMA]);
 }
