@@ -14,7 +14,7 @@ differs() {
 
 step connect
 # shellcheck disable=SC2086
-nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" $OPTIONS
+nvme connect -t "$TRANSPORT" -a "$ADDR" -s "$PORT" -n "$NQN" $OPTIONS
 wait_for /dev/nvme0n1
 dev=/dev/nvme0n1
 
@@ -125,7 +125,7 @@ step two hosts
 # To the kernel itself: libnvme 1.3 takes a second host for the first. Without
 # multipath it has a controller and a namespace of its own.
 host=6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e09
-echo "transport=tcp,traddr=$ADDR,trsvcid=$PORT,nqn=$NQN,nr_io_queues=1,hostid=$host,hostnqn=nqn.2014-08.org.nvmexpress:uuid:$host" >/dev/nvme-fabrics
+echo "transport=$TRANSPORT,traddr=$ADDR,trsvcid=$PORT,nqn=$NQN,nr_io_queues=1,hostid=$host,hostnqn=nqn.2014-08.org.nvmexpress:uuid:$host" >/dev/nvme-fabrics
 wait_for /dev/nvme1n1
 second=/dev/nvme1n1
 
@@ -166,7 +166,7 @@ for command in "device-self-test /dev/nvme0 -n 1 -s 1" "format $dev -f" \
 done
 
 step persistent discovery
-nvme discover -t tcp -a "$ADDR" -s "$PORT" --persistent --keep-alive-tmo=30 >/tmp/said
+nvme discover -t "$TRANSPORT" -a "$ADDR" -s "$PORT" --persistent --keep-alive-tmo=30 >/tmp/said
 has "$NQN" /tmp/said
 found=$(grep -lxF nqn.2014-08.org.nvmexpress.discovery /sys/class/nvme/nvme*/subsysnqn)
 [ "$(cat "$(dirname "$found")"/state)" = live ] || fail "the discovery controller is not live"

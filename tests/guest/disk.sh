@@ -36,6 +36,7 @@ try_ext4() {
 
 # try_xfs DISK: the same with the other file system.
 try_xfs() {
+    modprobe xfs
     mkfs.xfs -q -f "$1" >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
     mount -t xfs -o discard "$1" /mnt
     for n in 1 2 3 4; do

@@ -111,12 +111,15 @@ fn session_of_a_younger_host() {
     session("younger", &FORKY, Setup::default(), "--hdr-digest");
 }
 
-/// Every nvme subcommand that Linux has for what weft serves.
-#[needs(guest)]
-#[test]
-fn administrator() {
-    let name = "administrator";
+/// Every nvme subcommand that Linux has for what weft serves. `before` makes the host ready to
+/// connect, with the settings in `more`.
+pub fn every_subcommand(
+    (name, listener): (&str, &'static str),
+    (system, before): (&'static System, &[&str]),
+    more: &[(&str, &str)],
+) {
     let setup = Setup {
+        listener,
         volume: "file",
         size_mib: 512,
         block_bytes: 512,
@@ -131,11 +134,20 @@ fn administrator() {
         ("NQN", NQN),
         ("OPTIONS", options),
     ];
-    let mut config = Config::new(name, &script(&settings, &[ADMINISTRATOR]));
+    let settings = [&settings[..], more].concat();
+    let parts = [before, &[ADMINISTRATOR]].concat();
+    let mut config = Config::new(name, &script(&settings, &parts));
+    config.system = system;
     // Two hosts in one kernel: their namespaces must not become paths of one.
     config.kernel_words = "nvme_core.multipath=N".into();
     run(&config).expect_success();
     target.expect_orderly_end();
+}
+
+#[needs(guest)]
+#[test]
+fn administrator() {
+    every_subcommand(("administrator", ""), (&RELEASE, &[]), &[]);
 }
 
 /// The target dies twice, under load and right after a flush: the host comes

@@ -7,7 +7,7 @@ use interop::systems::SIW;
 use interop::weft::{NQN, Setup, WeftProcess, free_address};
 use needs::needs;
 
-use crate::host::killed_under_load;
+use crate::host::{every_subcommand, killed_under_load};
 use crate::iscsi::{IQN, portal, volume};
 
 /// The host's whole session by RDMA; `module`: which soft iWARP it has.
@@ -67,6 +67,14 @@ fn target_killed_under_load_by_rdma() {
     };
     let more = [("SIW", "siw"), ("OPTIONS", "--nr-io-queues=2")];
     killed_under_load(("rdma-killed", setup), (&SIW, &[RDMA]), &more);
+}
+
+#[needs(guest, program("make"), program("gcc"))]
+#[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
+fn administrator_by_rdma() {
+    let name = ("administrator-rdma", "rdma = true");
+    every_subcommand(name, (&SIW, &[RDMA]), &[("SIW", "siw")]);
 }
 
 /// Discovery, login, verified load, resets, CHAP and aborts of an initiator by iSER.
