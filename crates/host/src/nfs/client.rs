@@ -302,7 +302,7 @@ impl<D: Driver> Client<D> {
         op: &nfs_argop4<'_>,
         mut read: impl FnMut(&mut Results<'_>) -> Result<T, Wrong>,
     ) -> Result<T, ClientError> {
-        let end = self.patience_end();
+        let end = self.patience_end()?;
         loop {
             let minor = self.params.minor;
             let connection = self.lanes[0].connection();
@@ -324,8 +324,11 @@ impl<D: Driver> Client<D> {
         }
     }
 
-    fn patience_end(&self) -> Nanos {
-        self.driver.now() + self.params.patience.as_nanos() as Nanos
+    /// Until when a call that begins now is tried again.
+    fn patience_end(&mut self) -> Result<Nanos, ClientError> {
+        // The driver's time is that of its last turn, which may be long ago.
+        self.turn_driver(0)?;
+        Ok(self.driver.now() + self.params.patience.as_nanos() as Nanos)
     }
 
     /// A COMPOUND of what `write` writes behind SEQUENCE, and what `read` makes of
@@ -337,7 +340,7 @@ impl<D: Driver> Client<D> {
         write: impl Fn(&Opens, &mut Compound<'_>),
         mut read: impl FnMut(&mut Results<'_>) -> Result<T, Wrong>,
     ) -> Result<T, ClientError> {
-        let end = self.patience_end();
+        let end = self.patience_end()?;
         let done = loop {
             match self.attempt(&mut manner, &write, &mut read)? {
                 Attempt::Done(done) => break done,
