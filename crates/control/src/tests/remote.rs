@@ -97,6 +97,15 @@ fn secrets_of_a_remote_volume_are_read_and_only_together() {
     });
     assert_eq!(config.volumes[0].kind, kind(with_keys));
     assert_ne!(config.volumes[0].kind, kind(target(&[URL])));
+    // Weft proves itself by the first: what stands behind it changes nothing.
+    let rotated = folder.path().join("rotated");
+    let until = "until 2026-01-01T00:00:00Z";
+    fs::write(&rotated, format!("{secret}\n{secret} {until}\n")).unwrap();
+    fs::set_permissions(&rotated, fs::Permissions::from_mode(0o600)).unwrap();
+    let of_host = format!("dhchap_secret_file = \"{}\"", rotated.display());
+    let again = both.replacen(&format!("dhchap_secret_file = \"{file}\""), &of_host, 1);
+    let again = read(&remote(&again)).unwrap();
+    assert_eq!(again.volumes[0].kind, config.volumes[0].kind);
     let half = remote(&format!("{url}\ndhchap_ctrl_secret_file = \"{file}\""));
     expect(&half, "5:27", &["`dhchap_secret_file` too"]);
 }

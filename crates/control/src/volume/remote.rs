@@ -41,7 +41,11 @@ pub(super) fn kind(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Opt
         sink.add(&section.span_of("dhchap_ctrl_secret_file"), text);
     }
     host.psk = psks.into_iter().next().map(|key| key.key.into());
-    host.dhchap = of_host.map(|host| DhchapKeys { host, controller });
+    let first = of_host.and_then(|keys| keys.into_iter().next());
+    host.dhchap = first.map(|first| DhchapKeys {
+        host: vec![first.key.into()],
+        controller,
+    });
     let timeout = timeout?;
     let target = RemoteTarget {
         urls,
