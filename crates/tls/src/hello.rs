@@ -19,10 +19,15 @@ const CLIENT_HELLO: u8 = 1;
 const TLS_1_3: u16 = 0x0304;
 const PSK_DHE_KE: u8 = 1;
 mod extension {
+    pub const SUPPORTED_GROUPS: u16 = 10;
     pub const PRE_SHARED_KEY: u16 = 41;
     pub const SUPPORTED_VERSIONS: u16 = 43;
     pub const PSK_KEY_EXCHANGE_MODES: u16 = 45;
 }
+
+/// Those that weft takes of the groups for key exchange: P-256, P-384, P-521 and x25519 (RFC 8446,
+/// section 4.2.7).
+const GROUPS: [u16; 4] = [0x17, 0x18, 0x19, 0x1d];
 
 /// The message that the records in `bytes` begin with; `None`: not all of it is there.
 pub(crate) fn client_hello(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, HandshakeError> {
@@ -89,6 +94,8 @@ impl<'a> HelloReader<'a> {
 pub(crate) struct Offer<'a> {
     speaks_tls_1_3: bool,
     suites: &'a [u8],
+    /// One of [`GROUPS`] is there.
+    has_group: bool,
     /// Keys with a key exchange: those without have no forward secrecy.
     exchanges_keys: bool,
     /// The list of identities, and the list of their binders.
@@ -107,6 +114,7 @@ impl<'a> Offer<'a> {
         let mut offer = Offer {
             speaks_tls_1_3: false,
             suites,
+            has_group: false,
             exchanges_keys: false,
             keys: None,
             truncated: message,
@@ -127,6 +135,12 @@ impl<'a> Offer<'a> {
                         offer.speaks_tls_1_3 |= version == TLS_1_3;
                     }
                 }
+                extension::SUPPORTED_GROUPS => {
+                    let mut groups = body.long()?;
+                    while let Some(group) = groups.u16() {
+                        offer.has_group |= GROUPS.contains(&group);
+                    }
+                }
                 extension::PSK_KEY_EXCHANGE_MODES => {
                     offer.exchanges_keys = body.short()?.0.contains(&PSK_DHE_KE);
                 }
@@ -145,14 +159,18 @@ impl<'a> Offer<'a> {
         Some(offer)
     }
 
-    /// A key, if the cipher suite that goes with it is offered (RFC 8446, appendix B.4).
-    fn with_suite(&self, psk: TlsPsk) -> Result<TlsPsk, HandshakeError> {
+    /// A key, if the cipher suite that goes with it is offered (RFC 8446, appendix B.4), and a
+    /// group.
+    fn usable(&self, psk: TlsPsk) -> Result<TlsPsk, HandshakeError> {
         let suite = match psk.hash {
             PskHash::Sha256 => [0x13, 0x01],
             PskHash::Sha384 => [0x13, 0x02],
         };
         match self.suites.chunks(2).any(|offered| offered == suite) {
-            true => Ok(psk),
+            true if self.has_group => Ok(psk),
+            true => Err(HandshakeError::Failed(
+                "it offers none of the groups x25519, P-256, P-384 and P-521".to_owned(),
+            )),
             false => Err(HandshakeError::Failed(format!(
                 "it does not offer {}, the cipher suite of its key",
                 psk.hash.cipher_suite()
@@ -200,7 +218,7 @@ pub(crate) fn chosen_psk(message: &[u8], known: &dyn KnownPsks) -> Result<TlsPsk
         let proven = psks.into_iter().find(proves);
         let is_taken = |psk: &TlsPsk| known.compat().takes(psk.derivation);
         let wrong = match proven {
-            Some(psk) if is_taken(&psk) => return offer.with_suite(psk),
+            Some(psk) if is_taken(&psk) => return offer.usable(psk),
             Some(_) => HandshakeError::OldDerivation(identity.into_owned()),
             None => wrong,
         };

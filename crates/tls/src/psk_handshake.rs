@@ -502,13 +502,13 @@ mod tests {
         );
     }
 
-    #[test]
-    fn client_that_offers_no_suite_of_aes_gcm_is_refused() {
+    /// The client's hello has other bytes in the place of some, and a binder that is right.
+    #[track_caller]
+    fn expect_refused(known: &[u8], other: &[u8], wanted: &str) {
         let psk = key(PskHash::Sha256, 3).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
         let mut hello = PskHandshake::client(psk.clone()).step(&[]).output;
-        // TLS_AES_128_GCM_SHA256, the first that is offered.
-        let at = hello.windows(2).position(|pair| pair == [0x13, 0x01]);
-        hello[at.expect("offered") + 1] = 0x7f;
+        let at = hello.windows(known.len()).position(|bytes| bytes == known);
+        hello[at.expect("offered")..][..other.len()].copy_from_slice(other);
         let message = &hello[HEADER_BYTES..];
         let truncated = hello::Offer::read(message).expect("a hello").truncated;
         let binder = hello::binder_of(&psk, truncated);
@@ -516,9 +516,23 @@ mod tests {
         hello[end..].copy_from_slice(&binder);
         let told = PskHandshake::server(Arc::new(Known(vec![psk]))).step(&hello);
         let why = told.end.expect("an end").err().expect("no connection");
-        let wanted = "it does not offer TLS_AES_128_GCM_SHA256, the cipher suite of its key";
         assert_eq!(why, HandshakeError::Failed(wanted.to_owned()));
         assert_eq!(told.output, Alert::HandshakeFailure.in_the_clear());
+    }
+
+    #[test]
+    fn client_that_offers_no_suite_of_aes_gcm_is_refused() {
+        let wanted = "it does not offer TLS_AES_128_GCM_SHA256, the cipher suite of its key";
+        expect_refused(&[0x13, 0x01], &[0x13, 0x7f], wanted);
+    }
+
+    #[test]
+    fn client_that_offers_no_group_that_weft_takes_is_refused_in_words_of_its_own() {
+        // The list of the extension supported_groups: x448 and groups of finite fields.
+        let known = [0, 8, 0, 0x17, 0, 0x1d, 0, 0x18, 0, 0x19];
+        let other = [0, 8, 0, 0x1e, 1, 0, 1, 1, 1, 2];
+        let wanted = "it offers none of the groups x25519, P-256, P-384 and P-521";
+        expect_refused(&known, &other, wanted);
     }
 
     #[test]
