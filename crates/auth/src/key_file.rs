@@ -183,6 +183,11 @@ mod tests {
             assert!(told.contains(why), "{told}");
             assert!(!told.contains("AQEBAQ"), "no key is shown: {told}");
         }
+        let line = text.lines().next().unwrap();
+        let count =
+            |lines: usize| read(&format!("{line}\r\n").repeat(lines)).map(|keys| keys.len());
+        assert_eq!(count(8), Ok(8));
+        assert!(count(9).unwrap_err().contains("it has 9 keys"));
         assert!(parse_keys::<Psk>(b"\xff").unwrap_err().contains("no text"));
     }
 

@@ -294,6 +294,35 @@ fn old_secret_and_keys_that_it_made_are_good_beside_a_new_one_until_its_time() {
     assert_eq!(known, [12]);
     let told = bench.registry.authenticated(id, &key(1), None, NOW);
     assert_eq!(told, other);
+    // One that comes back has none of the keys that it made before.
+    set_terms(&mut bench, terms(vec![key(2).into(), key(1).into()]), 4);
+    let known: Vec<u8> = (1..20).filter(|byte| has_key(&bench, *byte)).collect();
+    assert_eq!(known, [12]);
+}
+
+#[test]
+fn secret_that_a_host_has_twice_is_good_as_long_as_the_longer() {
+    let mut bench = bench();
+    let id = admin_queue(&mut bench, None).controller;
+    let over = HostDhchap {
+        key: key(1),
+        until: Some(NOW),
+    };
+    let twice = [over, key(1).into()];
+    for host in [twice.to_vec(), twice.iter().rev().cloned().collect()] {
+        let dhchap = Some(DhchapKeys {
+            host,
+            controller: None,
+        });
+        let terms = HostTerms {
+            dhchap,
+            ..HostTerms::new(HOST)
+        };
+        set_terms(&mut bench, terms, 4);
+        make_key(&mut bench, id, 1);
+        let known = bench.registry.generated_key(&identity(1)).expect("known");
+        assert_eq!(known.until, NOW + Duration::from_secs(3600));
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use crate::reload::Load;
 use crate::serving::{File, Serving, file, free_port, serve, text, weft};
@@ -270,6 +271,34 @@ fn secret_is_made_for_its_owner_alone_and_both_sides_are_told() {
 }
 
 #[test]
+fn rotation_drops_what_has_expired_gives_nothing_more_time_and_overfills_no_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("host.key");
+    let read = || fs::read_to_string(&path).expect("text");
+    let soon = SystemTime::now() + Duration::from_secs(3600);
+    let soon = humantime::format_rfc3339_seconds(soon);
+    for options in [&[][..], &["--dhchap"]] {
+        let (code, said) = key("new", &path, options);
+        assert_eq!(code, Some(0), "{said}");
+        let line = read().trim().to_owned();
+        let over = format!("  {line} until 2026-01-01T00:00:00Z\n");
+        let good = format!("{line} until {soon}\n");
+        fs::write(&path, format!("{over}  {good}")).expect("written");
+        let (code, said) = key("rotate", &path, &["--grace", "2d"]);
+        assert_eq!(code, Some(0), "{said}");
+        let lines = read();
+        let (new, kept) = lines.split_once('\n').expect("two lines");
+        assert!(!new.contains("until") && kept == good, "{said}");
+        let full = good.repeat(8);
+        fs::write(&path, &full).expect("written");
+        let (code, said) = key("rotate", &path, &[]);
+        assert!(code == Some(1) && said.contains("it has 9 keys"), "{said}");
+        assert_eq!(read(), full);
+        fs::remove_file(&path).expect("there");
+    }
+}
+
+#[test]
 fn secret_is_replaced_and_old_and_new_are_good_while_a_load_goes_on() {
     const OPTION: &str = "--dhchap-secret-file";
     let mut keyed = Keyed::start_with("dhchap_secret_file", &["--dhchap"]);
@@ -297,6 +326,8 @@ fn secret_is_replaced_and_old_and_new_are_good_while_a_load_goes_on() {
     let output = weft(&["refusals", "--at", socket.to_str().expect("UTF-8")]);
     let told = text(&output.stdout);
     assert!(told.contains("has expired: give the host"), "{told}");
+    // Of this one, and of those that were not read yet.
+    assert_eq!(told.matches("# the secrets are").count(), 2, "{told}");
     load.end();
     end_in_order(keyed.serving);
 }
