@@ -197,7 +197,8 @@ impl<'o> Secrets<'o> {
         let Ok([HostDhchap { key, until: None }]) = <[_; 1]>::try_from(keys) else {
             let (itself, in_file) = names;
             let name = if section.has(itself) { itself } else { in_file };
-            let text = "a controller proves itself by one secret, which is good for good";
+            let text = "a controller proves itself by one secret, which is good for good: leave one \
+                        line there, without `until`, and give it to the hosts";
             sink.add(&section.span_of(name), format!("`{name}`: {text}"));
             return None;
         };
