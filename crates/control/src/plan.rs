@@ -910,7 +910,7 @@ fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> Option<String> {
     };
     let names: Vec<String> = changed.iter().map(|(_, new)| name(new)).collect();
     let mut text = told(Some(&names), "get other terms (`host`)");
-    let loses_keys = |(old, new): &(HostTerms, HostTerms)| {
+    let changes_keys = |(old, new): &(HostTerms, HostTerms)| {
         let is_gone = |psk| !new.psks.contains(psk);
         let loses_secrets = old.dhchap.as_ref().is_some_and(|old| match &new.dhchap {
             None => true,
@@ -921,8 +921,8 @@ fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> Option<String> {
         });
         loses_secrets || old.psks.iter().any(is_gone)
     };
-    if changed.iter().any(loses_keys) {
-        text += "; connections by keys that are gone stay";
+    if changed.iter().any(changes_keys) {
+        text += "; connections by former keys stay";
     }
     Some(text)
 }

@@ -105,19 +105,25 @@ fn file_has_several_secrets_of_a_host_each_for_its_time() {
 }
 
 #[test]
-fn plan_tells_of_keys_that_are_gone_where_a_host_had_some() {
+fn plan_tells_that_connections_by_former_keys_stay_where_a_host_had_some() {
     let none = file(SIZE, "", ANY, LOCAL, "");
     let one = |key: &str| with(ANY, &format!("dhchap_secret = \"{key}\""));
+    let mutual = |own: &str| one(&format!("{KEY}\"\ndhchap_ctrl_secret = \"{own}"));
+    let rotated = format!("{OWN}\\n{KEY} until 2027-01-01T00:00:00Z");
     for (old, new, is_told) in [
         (none.clone(), one(KEY), false),
         (one(KEY), one(OWN), true),
+        // By a key that is there yet, for a time: none is said to be gone.
+        (one(KEY), one(&rotated), true),
+        (mutual(OWN), mutual(&OWN.replace("-1:01", "-1:00")), true),
         (one(KEY), none, true),
     ] {
         let plan = plan(&read(&old).unwrap(), &read(&new).unwrap()).expect("it may change");
         let texts: Vec<_> = plan.iter().map(|planned| &*planned.text).collect();
         let texts = texts.join("\n");
         assert!(texts.contains("get other terms"), "{texts}");
-        assert_eq!(texts.contains("keys that are gone"), is_told, "{texts}");
+        let is_said = texts.contains("connections by former keys stay");
+        assert_eq!(is_said, is_told, "{texts}");
     }
 }
 
