@@ -171,9 +171,13 @@ fn make(path: &Path, pair: &Pair, is_dhchap: bool, hash: HashName) -> Result<Str
     give_to_owner_of_folder(&file, path)?;
     let path = &fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let shown = path.display();
-    let (what, name) = match is_dhchap {
-        true => ("secret", "dhchap_secret_file"),
-        false => ("key", "psk_file"),
+    let (what, name, other) = match is_dhchap {
+        true => (
+            "secret",
+            "dhchap_secret_file",
+            "    # or, for weft to prove itself by it: dhchap_ctrl_secret_file\n",
+        ),
+        false => ("key", "psk_file", ""),
     };
     Ok(format!(
         "{shown} has the {what}: copy it to the host in a way that nobody reads, and nowhere \
@@ -181,7 +185,7 @@ fn make(path: &Path, pair: &Pair, is_dhchap: bool, hash: HashName) -> Result<Str
          Here, in the [[nvme.subsystem]] nqn = \"{}\":\n\n\
          \x20   [[nvme.subsystem.host]]\n\
          \x20   nqn = \"{}\"\n\
-         \x20   {name} = {}\n\n{}",
+         \x20   {name} = {}\n{other}\n{}",
         pair.subsystem,
         pair.host,
         toml::Value::from(shown.to_string()),
