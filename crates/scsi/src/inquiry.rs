@@ -5,7 +5,6 @@ use wire::scsi::{SENSE_MAX, StandardInquiry};
 use zerocopy::IntoBytes;
 
 use crate::block::WRITE_SAME_BYTES_MAX;
-use crate::provisioning::PERCENT_RANGE_TENTHS;
 use crate::sense::Sense;
 use crate::unit::{Addressed, PRODUCT, TargetView, Unit, VENDOR};
 use crate::{third_party_copy, unmap};
@@ -332,7 +331,7 @@ fn block_device_characteristics(_: &Unit, _: &TargetView, out: &mut Vec<u8>) {
 fn logical_block_provisioning(unit: &Unit, _: &TargetView, out: &mut Vec<u8>) {
     out.extend(match unit.thin {
         // LBPU, LBPWS, LBPWS10, LBPRZ 001b; PROVISIONING TYPE thin.
-        true => [unit.threshold_exponent(), 0xe4, 0x02, PERCENT_RANGE_TENTHS],
+        true => [unit.threshold_exponent(), 0xe4, 0x02, 0],
         false => [0; 4],
     });
 }

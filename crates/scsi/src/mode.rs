@@ -6,8 +6,8 @@
 use wire::scsi::{SENSE_MAX, asc};
 
 use crate::command::{ModeSelect, ModeSense};
-use crate::provisioning::{AVAILABLE, PERCENT, Threshold, Thresholds, USED};
-use crate::sense::{AVAILABLE_AT, PERCENT_AT, Sense, USED_AT};
+use crate::provisioning::{AVAILABLE, Threshold, USED};
+use crate::sense::{AVAILABLE_AT, Sense, USED_AT};
 use crate::unit::{Modes, Unit};
 
 /// Bytes of a MODE SELECT parameter list at most: more than all pages together.
@@ -24,7 +24,7 @@ const DEFAULT: u8 = 2;
 const SAVED: u8 = 3;
 
 /// Bytes of parameters of the longest page.
-const PAGE_BYTES_MAX: usize = 52;
+const PAGE_BYTES_MAX: usize = 28;
 
 type Parameters = [u8; PAGE_BYTES_MAX];
 
@@ -134,33 +134,28 @@ static PAGES: [ModePage; 6] = [
         name: "Logical Block Provisioning",
         code: 0x1c,
         subpage: 0x02,
-        len: 52,
+        len: 28,
         values: |_, modes, page| {
-            let Thresholds {
-                available,
-                used,
-                percent,
-            } = modes.thresholds;
-            let percent = (PERCENT_AT.into_iter().zip(percent))
-                .map(|(at, threshold)| (at, PERCENT, PERCENTAGE | DECREASING, threshold));
-            let counts = [
-                (AVAILABLE_AT, AVAILABLE, DECREASING, available),
-                (USED_AT, USED, INCREASING, used),
-            ];
-            for (at, resource, kind, threshold) in counts.into_iter().chain(percent) {
+            for (at, resource, arming, threshold) in [
+                (
+                    AVAILABLE_AT,
+                    AVAILABLE,
+                    DECREASING,
+                    modes.thresholds.available,
+                ),
+                (USED_AT, USED, INCREASING, modes.thresholds.used),
+            ] {
                 let descriptor = &mut page[usize::from(at) - SUBPAGE_HEADER_BYTES..][..8];
-                descriptor[0] = (u8::from(threshold.enabled) * ENABLED) | kind;
+                descriptor[0] = (u8::from(threshold.enabled) * ENABLED) | arming;
                 descriptor[1] = resource;
                 descriptor[4..].copy_from_slice(&threshold.count.to_be_bytes());
             }
         },
         changeable: |_, page| {
-            let counts = [AVAILABLE_AT, USED_AT].map(|at| (at, u32::MAX));
-            let percent = PERCENT_AT.map(|at| (at, PERCENT_MASK));
-            for (at, count) in counts.into_iter().chain(percent) {
+            for at in [AVAILABLE_AT, USED_AT] {
                 let descriptor = &mut page[usize::from(at) - SUBPAGE_HEADER_BYTES..][..8];
                 descriptor[0] = ENABLED;
-                descriptor[4..].copy_from_slice(&count.to_be_bytes());
+                descriptor[4..].fill(0xff);
             }
         },
         take: |page, modes| {
@@ -172,13 +167,10 @@ static PAGES: [ModePage; 6] = [
                     count: u32::from_be_bytes(count),
                 }
             };
-            modes.thresholds = Thresholds {
-                available: threshold(AVAILABLE_AT),
-                used: threshold(USED_AT),
-                percent: PERCENT_AT.map(threshold),
-            };
+            modes.thresholds.available = threshold(AVAILABLE_AT);
+            modes.thresholds.used = threshold(USED_AT);
         },
-        settings: "ENABLED and THRESHOLD COUNT of five thresholds; of thin units",
+        settings: "ENABLED and THRESHOLD COUNT of two thresholds; of thin units",
         is_thin: true,
     },
 ];
@@ -196,15 +188,10 @@ const D_SENSE: u8 = 0x04;
 const GLTSD: u8 = 0x02;
 const SWP: u8 = 0x08;
 
-/// Of threshold descriptors (SBC-3, section 6.5.9.2; SBC-4 for percentages): ENABLED, THRESHOLD
-/// TYPE, THRESHOLD ARMING.
+/// Of threshold descriptors (SBC-3, section 6.5.9.2): ENABLED, THRESHOLD ARMING.
 const ENABLED: u8 = 0x80;
-const PERCENTAGE: u8 = 0b001 << 3;
 const DECREASING: u8 = 0b000;
 const INCREASING: u8 = 0b001;
-
-/// The bits of a THRESHOLD COUNT that has percent.
-const PERCENT_MASK: u32 = 0x7f;
 
 /// What stands before the parameters of a page with a subpage code.
 const SUBPAGE_HEADER_BYTES: usize = 4;

@@ -14,14 +14,6 @@ pub(crate) const LOG_PAGE: u8 = 0x0c;
 /// THRESHOLD RESOURCE, and the parameter code of the log page.
 pub(crate) const AVAILABLE: u8 = 0x01;
 pub(crate) const USED: u8 = 0x02;
-pub(crate) const PERCENT: u8 = 0x03;
-
-/// What is left, in percent, when an initiator is told of it that has set nothing.
-const PERCENTS: [u32; 3] = [20, 10, 5];
-
-/// THRESHOLD PERCENTAGE (SBC-4, Logical Block Provisioning VPD page): the range around a percentage
-/// of a threshold, in tenths.
-pub(crate) const PERCENT_RANGE_TENTHS: u8 = 10;
 
 /// The space below a unit, as of now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +22,6 @@ pub struct Space {
     pub used_bytes: u64,
     /// Bytes that there are for it, and for whatever else is kept there.
     pub available_bytes: u64,
-    /// The same of all that there are, where that is known.
-    pub available_percent: Option<u8>,
 }
 
 /// One threshold descriptor.
@@ -39,30 +29,17 @@ pub struct Space {
 pub struct Threshold {
     /// ENABLED.
     pub enabled: bool,
-    /// THRESHOLD COUNT, in threshold sets, or in percent.
+    /// THRESHOLD COUNT, in threshold sets.
     pub count: u32,
 }
 
-/// The thresholds of a unit. The default: when 20, 10 and 5 percent are left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The thresholds of a unit. The default: none is enabled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thresholds {
     /// Armed decreasing: less than this is available.
     pub available: Threshold,
     /// Armed increasing: more than this is used.
     pub used: Threshold,
-    /// Armed decreasing: less percent than this is available.
-    pub percent: [Threshold; 3],
-}
-
-impl Default for Thresholds {
-    fn default() -> Thresholds {
-        let enabled = true;
-        Thresholds {
-            available: Threshold::default(),
-            used: Threshold::default(),
-            percent: PERCENTS.map(|count| Threshold { enabled, count }),
-        }
-    }
 }
 
 /// On which side of the thresholds the space is: what was told already.
@@ -70,7 +47,6 @@ impl Default for Thresholds {
 pub struct Reached {
     available: bool,
     used: bool,
-    percent: [bool; 3],
 }
 
 impl Reached {
@@ -78,20 +54,11 @@ impl Reached {
     pub fn attentions(self) -> impl Iterator<Item = Attention> {
         let available = self.available.then_some(Attention::SPACE_AVAILABLE);
         let used = self.used.then_some(Attention::SPACE_USED);
-        let percent = (0..)
-            .zip(self.percent)
-            .filter(|(_, is_reached)| *is_reached);
-        let percent = percent.map(|(number, _)| Attention::space_percent(number));
-        available.into_iter().chain(used).chain(percent)
+        available.into_iter().chain(used)
     }
 }
 
 impl Threshold {
-    /// Whether it is reached now, if it was reached before or not.
-    fn is_reached(self, was: bool, is_beyond: bool, is_back: bool) -> bool {
-        self.enabled && (is_beyond || was && !is_back)
-    }
-
     /// That so many bytes are a threshold; counted in whole sets, upwards.
     pub fn at_bytes(bytes: u64) -> Threshold {
         let sets = bytes.div_ceil(THRESHOLD_SET_BYTES);
@@ -110,27 +77,9 @@ impl Threshold {
 }
 
 impl Thresholds {
-    /// Whether any of those is enabled that count bytes.
-    pub fn is_any_count_enabled(&self) -> bool {
+    /// Whether any is to be watched.
+    pub fn is_any_enabled(&self) -> bool {
         self.available.enabled || self.used.enabled
-    }
-
-    /// The same as [`Thresholds::reach`] of those that count percent.
-    pub fn reach_percent(&self, available: u8, before: Reached) -> (Vec<Attention>, Reached) {
-        let (mut told, mut now) = (Vec::new(), before);
-        for (number, threshold) in self.percent.iter().enumerate() {
-            // The range ends half a percent on either side, and whole ones are known.
-            let (is_beyond, is_back) = (
-                u32::from(available) < threshold.count,
-                u32::from(available) > threshold.count,
-            );
-            let was = before.percent[number];
-            now.percent[number] = threshold.is_reached(was, is_beyond, is_back);
-            if now.percent[number] && !was {
-                told.push(Attention::space_percent(number));
-            }
-        }
-        (told, now)
     }
 
     /// The unit attentions that the space as of now asks for, and what is reached
@@ -139,7 +88,7 @@ impl Thresholds {
     pub fn reach(&self, space: Space, before: Reached) -> (Vec<Attention>, Reached) {
         let mut told = Vec::new();
         let mut step = |threshold: Threshold, was, is_below: bool, is_back: bool, attention| {
-            let is_reached = threshold.is_reached(was, is_below, is_back);
+            let is_reached = threshold.enabled && (is_below || was && !is_back);
             if is_reached && !was {
                 told.push(attention);
             }
@@ -161,12 +110,7 @@ impl Thresholds {
             space.used_bytes < least,
             Attention::SPACE_USED,
         );
-        let reached = Reached {
-            available,
-            used,
-            ..before
-        };
-        (told, reached)
+        (told, Reached { available, used })
     }
 }
 
@@ -179,9 +123,6 @@ pub fn log_page(space: Option<Space>, allocation_len: u16, out: &mut Vec<u8>) {
         // SCOPE: what is available is not dedicated to the unit, what is used is.
         parameter(AVAILABLE, space.available_bytes, 0b10, out);
         parameter(USED, space.used_bytes, 0b01, out);
-        if let Some(percent) = space.available_percent {
-            out.extend_from_slice(&[0, PERCENT, 0x03, 8, 0, percent, 0, 0, 0b10, 0, 0, 0]);
-        }
     }
     let len = (out.len() - start - 4) as u16;
     out[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
@@ -206,38 +147,7 @@ mod tests {
         Space {
             used_bytes: used,
             available_bytes: available,
-            available_percent: None,
         }
-    }
-
-    #[test]
-    fn percentages_are_told_by_default_each_once_until_more_is_left_again() {
-        let thresholds = Thresholds::default();
-        let mut reached = Reached::default();
-        let mut reach = |percent| {
-            let (told, now) = thresholds.reach_percent(percent, reached);
-            reached = now;
-            told
-        };
-        let [first, second, third] = [0, 1, 2].map(Attention::space_percent);
-        assert_eq!(reach(100), []);
-        assert_eq!(reach(20), [], "within the range");
-        assert_eq!(reach(19), [first]);
-        assert_eq!(reach(10), []);
-        assert_eq!(reach(4), [second, third]);
-        assert_eq!(reach(5), [], "within the range");
-        assert_eq!(reach(4), [], "it was never left");
-        assert_eq!(reach(6), []);
-        assert_eq!(reach(0), [third]);
-        assert_eq!(reach(20), []);
-        assert_eq!(reach(9), [second]);
-        let (_, both) = thresholds.reach(space(0, 0), reached);
-        assert_eq!(both.attentions().collect::<Vec<_>>(), [first, second]);
-        let mut none = thresholds;
-        none.percent[0].enabled = false;
-        let (told, reached) = none.reach_percent(0, Reached::default());
-        assert_eq!(told, [second, third]);
-        assert_eq!(reached.attentions().collect::<Vec<_>>(), told);
     }
 
     #[test]
@@ -245,7 +155,6 @@ mod tests {
         let thresholds = Thresholds {
             available: Threshold::at_bytes(10 * MIB),
             used: Threshold::at_bytes(100 * MIB),
-            ..Thresholds::default()
         };
         let mut reached = Reached::default();
         let mut reach = |used, available| {
@@ -278,13 +187,12 @@ mod tests {
                 count: 10,
             },
             used: Threshold::at_bytes(u64::MAX),
-            ..Thresholds::default()
         };
         assert_eq!(thresholds.used.count, u32::MAX);
         let (told, reached) = thresholds.reach(space(0, 0), Reached::default());
         assert_eq!((told, reached), (vec![], Reached::default()));
         thresholds.used.enabled = false;
-        assert!(!thresholds.is_any_count_enabled());
+        assert!(!thresholds.is_any_enabled());
         thresholds.available.enabled = true;
         let (told, reached) = thresholds.reach(space(0, 0), reached);
         assert_eq!(told, [Attention::SPACE_AVAILABLE]);
@@ -302,14 +210,6 @@ mod tests {
         assert_eq!(out, expected);
         log_page(Some(space(0, 0)), 6, &mut out);
         assert_eq!(out[29..], [0x0c, 0, 0, 24, 0, 1]);
-        out.clear();
-        let known = Space {
-            available_percent: Some(37),
-            ..space(0, 0)
-        };
-        log_page(Some(known), 252, &mut out);
-        assert_eq!(out[..4], [0x0c, 0, 0, 36]);
-        assert_eq!(out[28..], [0, 3, 3, 8, 0, 37, 0, 0, 2, 0, 0, 0]);
         out.clear();
         log_page(None, 252, &mut out);
         assert_eq!(out, [0x0c, 0, 0, 0]);

@@ -6,7 +6,6 @@ use wire::scsi::{SenseBytes, asc, key};
 /// names of a threshold that was reached.
 pub(crate) const AVAILABLE_AT: u8 = 16;
 pub(crate) const USED_AT: u8 = 24;
-pub(crate) const PERCENT_AT: [u8; 3] = [32, 40, 48];
 
 /// Why a command ended with CHECK CONDITION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,14 +278,6 @@ impl Attention {
         information: USED_AT,
         ..Attention::SPACE_AVAILABLE
     };
-
-    /// THIN PROVISIONING SOFT THRESHOLD REACHED: one of those of what is available in percent.
-    pub(crate) const fn space_percent(number: usize) -> Attention {
-        Attention {
-            information: PERCENT_AT[number],
-            ..Attention::SPACE_AVAILABLE
-        }
-    }
 
     /// The one with this additional sense code and qualifier.
     pub(crate) const fn plain(code: u16) -> Attention {

@@ -298,35 +298,14 @@ impl Targets {
         }
     }
 
-    /// The units that have a threshold of bytes: target, LUN, volume.
+    /// The units that have a threshold of space: target, LUN, volume.
     pub fn watched(&self) -> Vec<(String, u16, Arc<dyn Volume>)> {
         let all = self.by_name.iter();
         all.flat_map(|(name, places)| places.list.iter().map(move |place| (name, place)))
             .filter(|(_, place)| place.use_ == UnitUse::Taken && place.is_thin())
-            .filter(|(_, place)| place.modes.thresholds.is_any_count_enabled())
+            .filter(|(_, place)| place.modes.thresholds.is_any_enabled())
             .map(|(name, place)| (name.clone(), place.lun, place.volume.clone()))
             .collect()
-    }
-
-    /// What initiators of units are to be told, by target and LUN, as so much was left in percent
-    /// when that was looked at last.
-    pub fn reach_percents(&mut self) -> Vec<(Arc<str>, u16, Attention)> {
-        let mut told = Vec::new();
-        for (name, places) in &mut self.by_name {
-            let list = places.list.iter_mut();
-            for place in list.filter(|place| place.use_ == UnitUse::Taken && place.is_thin()) {
-                let left = 100 - place.volume.base().taken_percent().min(100);
-                let (reached, now) = place.modes.thresholds.reach_percent(left, place.reached);
-                place.reached = now;
-                let name = || Arc::from(name.as_str());
-                told.extend(
-                    reached
-                        .into_iter()
-                        .map(|reached| (name(), place.lun, reached)),
-                );
-            }
-        }
-        told
     }
 
     /// The thresholds of space that units of a target are beyond, by LUN.

@@ -19,7 +19,6 @@ fn space_of(volume: &dyn Volume) -> Option<Space> {
     Some(Space {
         used_bytes: space.used_bytes,
         available_bytes: space.available_bytes,
-        available_percent: space.available_percent(),
     })
 }
 
@@ -64,9 +63,6 @@ impl Service {
                 .is_ok();
         if !is_mine {
             return;
-        }
-        for (target, lun, attention) in self.places().reach_percents() {
-            self.send_all(|| OwnMail::Warn(target.clone(), lun, attention));
         }
         let watched = self.places().watched();
         for (target, lun, volume) in watched {

@@ -189,11 +189,6 @@ impl Space {
         }
     }
 
-    /// Percent of all that are left, rounded down, where that is known.
-    pub fn available_percent(&self) -> Option<u8> {
-        self.total_bytes.map(|_| 100 - self.taken_percent())
-    }
-
     /// How full it is there, rounded up; 0 where that is not known.
     fn taken_percent(&self) -> u8 {
         let total = self.total_bytes.unwrap_or(0);

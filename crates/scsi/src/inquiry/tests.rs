@@ -213,7 +213,7 @@ fn commands_beyond_the_block_limits_page_are_refused() {
 fn provisioning_and_other_pages_show_properties_of_the_unit() {
     let mut unit = unit();
     // A threshold set is 1 MiB.
-    assert_eq!(page(0xb2, &unit), [11, 0xe4, 2, 10]);
+    assert_eq!(page(0xb2, &unit), [11, 0xe4, 2, 0]);
     assert_eq!(
         page(0x86, &unit)[..12],
         [0, 0x27, 1, 0, 0, 0, 0, 0, 0, 44, 0, 0]

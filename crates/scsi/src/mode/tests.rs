@@ -253,44 +253,26 @@ fn thresholds_are_set_one_by_one() {
         enabled: true,
         count: 5,
     };
-    let head = [0x5c, 2, 0, 52];
+    let head = [0x5c, 2, 0, 28];
     let none = [0; 12];
-    let percent = [20, 10, 5].map(|percent| [0x88, 3, 0, 0, 0, 0, 0, percent]);
-    let with = |available: [u8; 8], used: [u8; 8], percent: [[u8; 8]; 3]| {
-        [&head[..], &none, &available, &used, percent.as_flattened()].concat()
-    };
-    let page_of = |available, used| with(available, used, percent);
+    let page_of =
+        |available: [u8; 8], used: [u8; 8]| [&head[..], &none, &available, &used].concat();
     let current = page_of([0, 1, 0, 0, 0, 0, 0, 0], [1, 2, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page(0x1c, 2, 0, &unit), current);
     let changeable = [0x80, 0, 0, 0, 255, 255, 255, 255];
-    let changes = with(changeable, changeable, [[0x80, 0, 0, 0, 0, 0, 0, 127]; 3]);
-    assert_eq!(page(0x1c, 2, 1, &unit), changes);
+    assert_eq!(page(0x1c, 2, 1, &unit), page_of(changeable, changeable));
     let default = page_of([0x80, 1, 0, 0, 0, 0, 0, 5], [1, 2, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page(0x1c, 2, 2, &unit), default);
 
-    let mut wanted = page_of([0x80, 1, 0, 0, 0, 1, 0, 2], [1, 2, 0, 0, 0, 0, 0, 9]);
-    (wanted[32], wanted[47]) = (0x08, 15);
+    let wanted = page_of([0x80, 1, 0, 0, 0, 1, 0, 2], [1, 2, 0, 0, 0, 0, 0, 9]);
     let modes = selected(&wanted, &unit).expect("modes");
-    let Thresholds {
-        available,
-        used,
-        percent,
-    } = modes.thresholds;
-    let percent = percent.map(|threshold| (threshold.enabled, threshold.count));
-    assert_eq!(percent, [(false, 20), (true, 15), (true, 5)]);
+    let Thresholds { available, used } = modes.thresholds;
     assert_eq!((available.enabled, available.count), (true, 0x1_0002));
     assert_eq!((used.enabled, used.count), (false, 9));
     unit.modes = modes;
     assert_eq!(page(0x1c, 2, 0, &unit), wanted);
     // Another resource, arming or type, and SITUA.
-    for (at, bits, bit) in [
-        (17, 0x04, 2),
-        (24, 0x03, 1),
-        (16, 0x08, 3),
-        (4, 0x01, 0),
-        (40, 0x08, 3),
-        (55, 0x80, 7),
-    ] {
+    for (at, bits, bit) in [(17, 0x04, 2), (24, 0x03, 1), (16, 0x08, 3), (4, 0x01, 0)] {
         let mut wrong = wanted.clone();
         wrong[at] ^= bits;
         let expected = Sense::in_list(4 + at as u16, Some(bit));

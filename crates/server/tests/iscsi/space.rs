@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use reactor::Choice;
 use server::{Limits, Running};
-use store::{Errno, Error, Space, Volume};
+use store::{Errno, Error, Space};
 use wire::iscsi::{TaskFunction, TaskResponse};
 use wire::scsi::{asc, key};
 
@@ -28,15 +28,11 @@ fn have(gate: &Gate, used_bytes: u64, available_bytes: u64) {
 /// MODE SELECT(10) of both thresholds, in MiB; 0: not enabled.
 fn set(client: &mut Client, lun: u16, available: u32, used: u32) -> Ended {
     let mut list = vec![0; 8];
-    list.extend([0x5c, 0x02, 0, 52]);
+    list.extend([0x5c, 0x02, 0, 28]);
     list.extend([0; 12]);
     for (arming, resource, count) in [(0, 1, available), (1, 2, used)] {
         list.extend([u8::from(count > 0) << 7 | arming, resource, 0, 0]);
         list.extend(count.to_be_bytes());
-    }
-    // Those in percent stay as they are.
-    for percent in [20, 10, 5] {
-        list.extend([0x88, 3, 0, 0, 0, 0, 0, percent]);
     }
     let len = list.len() as u8;
     client.command_out(lun, &[0x55, 0x10, 0, 0, 0, 0, 0, 0, len, 0], &list)
@@ -110,35 +106,6 @@ fn every_initiator_is_told_once_that_space_is_short(backend: Choice) {
     });
 }
 
-/// No initiator has set anything.
-#[each_driver]
-fn every_initiator_is_told_by_default_when_20_10_and_5_percent_are_left(backend: Choice) {
-    with_gate(backend, |running, gate| {
-        let (mut alice, mut bob) = (login(running, 1), login(running, 2));
-        let left = |percent: u64| {
-            *gate.space.lock().expect("a lock") = Some(Space {
-                used_bytes: MIB,
-                available_bytes: percent * MIB,
-                total_bytes: Some(100 * MIB),
-            });
-            gate.look_at_space();
-        };
-        left(19);
-        assert_eq!(is_told(&mut alice, 0), 32);
-        assert_eq!(is_told(&mut bob, 0), 32);
-        left(4);
-        for client in [&mut alice, &mut bob] {
-            let both = [is_told(client, 0), is_told(client, 0)];
-            assert_eq!(both, [40, 48]);
-            assert_eq!(reached(client, 1), None, "of that unit alone");
-        }
-        // An initiator that logs in later is told of all.
-        let mut carol = Client::login(portal(running), &InitiatorPort::new(3)).expect("logged in");
-        assert!(!carol.test_unit_ready(0).is_good(), "POWER ON");
-        assert_eq!([32, 40, 48].map(|_| is_told(&mut carol, 0)), [32, 40, 48]);
-    });
-}
-
 /// Waits until what the gate says now was seen.
 fn is_seen(gate: &Gate) {
     let asked = || gate.asked.load(Ordering::Relaxed);
@@ -183,8 +150,7 @@ fn an_administrator_sets_a_threshold() {
     config.iscsi_targets[0].space_warning_bytes = Some(u64::MAX);
     let running = server::start(config).expect("starts");
     let mut client = login_anyhow(&running);
-    // Of the machine's disk there may be few percent left, too.
-    while is_told(&mut client, 1) != 16 {}
+    assert_eq!(is_told(&mut client, 1), 16);
     let log = log(&mut client, 1);
     assert!(log.available > 0);
     assert!(log.used <= 1, "{}", log.used);
@@ -233,8 +199,7 @@ struct Log {
 fn log(client: &mut Client, lun: u16) -> Log {
     let log = client.command(lun, &[0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 252, 0], 252);
     assert!(log.is_good(), "{log:?}");
-    let with_percent = if log.data.len() > 28 { 36 } else { 24 };
-    assert_eq!(log.data[..4], [0x0c, 0, 0, with_percent]);
+    assert_eq!(log.data[..4], [0x0c, 0, 0, 24]);
     let count = |code: u8, at: usize, scope: u8| {
         assert_eq!(log.data[at..at + 4], [0, code, 3, 8]);
         assert_eq!(log.data[at + 8], scope);
