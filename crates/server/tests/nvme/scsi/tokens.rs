@@ -172,6 +172,10 @@ fn token_of_zeros_zeroes() {
     expected[40 * SMALL..44 * SMALL].fill(0);
     expected[8 * SMALL..24 * SMALL].fill(0);
     assert_eq!(little.read(SMALL, 0, 64).unwrap(), expected);
+    // Of a thin unit the zeros take no space: whole frames of 16 KiB.
+    write_using(&mut little, 1, 0, (&zero, 0), &[(32, 32)]).unwrap();
+    let told = little.take(cdb::get_lba_status(32, 24), 24).unwrap();
+    assert_eq!(told[20], 1, "deallocated");
     stop(running);
 }
 
@@ -319,6 +323,28 @@ fn sessions_of_an_initiator_have_its_tokens_together() {
     token(&mut nexuses[1], &[(0, 1)]);
     let gone = write_using(&mut nexuses[1], 1, 0, (&first, 0), &[(8, 1)]);
     assert_eq!(gone, Err(illegal(asc::TOKEN_UNKNOWN)));
+    stop(running);
+}
+
+/// Its list identifier is free again.
+#[test]
+fn populate_that_makes_no_token_leaves_no_operation() {
+    let running = serve(vec![small("small")]);
+    let mut holders = Vec::new();
+    for number in 0..8 {
+        let mut holder = Nexus::of(&running, &format!("{ALICE}{number}")).at(1);
+        for id in 0..32 {
+            populate(&mut holder, id, &[(0, 1)]).unwrap();
+        }
+        holders.push(holder);
+    }
+    let mut bob = Nexus::of(&running, BOB).at(1);
+    let Err(Fail::Check(_, code, _)) = populate(&mut bob, 1, &[(0, 1)]) else {
+        panic!("256 tokens are all that there may be");
+    };
+    assert_eq!(code, asc::INSUFFICIENT_RESOURCES_TO_CREATE_ROD_TOKEN);
+    let unknown = information(&mut bob, 1);
+    assert_eq!(unknown, Err(illegal(asc::INVALID_FIELD_IN_CDB)));
     stop(running);
 }
 
