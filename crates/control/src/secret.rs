@@ -173,7 +173,7 @@ impl<'o> Secrets<'o> {
         nqn: &str,
     ) -> Option<Vec<HostDhchap>> {
         let made = format!(
-            "`weft key new FILE --dhchap` or `umask 077; nvme gen-dhchap-key --nqn={nqn} > FILE` makes one"
+            "`weft key new FILE --dhchap --host NQN --subsystem NQN` or `umask 077; nvme gen-dhchap-key --nqn={nqn} > FILE` makes one"
         );
         let placed = (KEY_FILE_BYTES_MAX + 1, &*made);
         let keys = self.made(sink, section, names, placed, |secret| {

@@ -253,7 +253,7 @@ impl FileIdentity {
         in_state: Option<Uuid>,
     ) -> io::Result<FileIdentity> {
         let record = Record {
-            uuid: random()?,
+            uuid: random_uuid()?,
             object: Some(object(file)?),
             origin: Origin::Made,
             has_state: false,
@@ -281,7 +281,7 @@ impl FileIdentity {
         match (spec.uuid, kept) {
             (Some(uuid), _) => Ok(uuid),
             (None, Ok(Stored::Nowhere)) => Ok(derive("file", &spec.name)),
-            (None, _) => random(),
+            (None, _) => random_uuid(),
         }
     }
 
@@ -545,7 +545,7 @@ pub(crate) mod fault {
 }
 
 /// Version 4, from the kernel.
-pub(crate) fn random() -> io::Result<Uuid> {
+pub(crate) fn random_uuid() -> io::Result<Uuid> {
     let text = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     Uuid::try_parse(text.trim()).map_err(io::Error::other)
 }

@@ -57,7 +57,7 @@ impl SnapshotRecord {
     /// Made now.
     pub(super) fn made(self, taken_unix_ms: u64) -> io::Result<SnapshotRecord> {
         Ok(SnapshotRecord {
-            uuid: Some(identity::random()?.to_string()),
+            uuid: Some(identity::random_uuid()?.to_string()),
             taken_unix_ms,
             ..self
         })
