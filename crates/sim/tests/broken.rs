@@ -46,10 +46,8 @@ fn has_nfs(plan: &mut Plan) -> bool {
     plan.nfs.is_some()
 }
 
-/// NFS clients use a `dir`; initiators, of which nothing is asked, come by TCP alone.
+/// NFS clients use a `dir`.
 fn has_dir(plan: &mut Plan) -> bool {
-    let initiators = plan.hosts.iter_mut().filter(|host| host.iscsi.is_some());
-    initiators.for_each(|host| host.rdma = false);
     plan.nfs.as_ref().is_some_and(|nfs| nfs.is_dir)
 }
 

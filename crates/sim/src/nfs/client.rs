@@ -127,8 +127,8 @@ pub struct NfsClient {
     has_session: bool,
     /// The start of the target that it knows.
     boot: u64,
-    /// What is being executed, to be asked again in its slot.
-    resend: Vec<(usize, Ask, Slot)>,
+    /// What is being executed, to be asked again in its slot, and when.
+    resend: Vec<(Nanos, usize, Ask, Slot)>,
     wants_end: bool,
     /// Turns that were asked for.
     wakes: RefCell<BTreeSet<Nanos>>,
@@ -252,7 +252,7 @@ impl NfsClient {
                 self.names.lost(&job.ask);
             }
         }
-        for (_, ask, _) in std::mem::take(&mut self.resend) {
+        for (_, _, ask, _) in std::mem::take(&mut self.resend) {
             self.names.lost(&ask);
         }
         for (_, ask) in std::mem::take(&mut self.later) {
@@ -292,7 +292,7 @@ impl NfsClient {
                 job.ask = Ask::Renew;
             }
         }
-        for (_, ask, _) in &mut self.resend {
+        for (_, _, ask, _) in &mut self.resend {
             *ask = Ask::Renew;
         }
         self.later.clear();
@@ -411,7 +411,10 @@ impl NfsClient {
         let sequence = results.take::<SEQUENCE4resok>(nfs_opnum4::OP_SEQUENCE);
         if let Err(Wrong::Status(_, nfsstat4::NFS4ERR_DELAY)) = sequence {
             // The same again, in the same slot.
-            self.resend.push((lane, job.ask, slot));
+            let pause = world.borrow_mut().random.around(PAUSE);
+            let at = self.driver.now() + pause;
+            self.resend.push((at, lane, job.ask, slot));
+            self.wake_at(world, at);
             return Ok(());
         }
         let slots = self.slots.as_mut().expect("it has a session");
@@ -626,7 +629,8 @@ impl NfsClient {
     /// What time and circumstances ask for.
     fn step(&mut self, world: &SharedWorld, common: &mut Common) -> Verdict {
         let now = self.driver.now();
-        for (lane, ask, slot) in std::mem::take(&mut self.resend) {
+        let due: Vec<_> = self.resend.extract_if(.., |(at, ..)| *at <= now).collect();
+        for (_, lane, ask, slot) in due {
             self.submit(world, lane, ask, Some(slot), common)?;
         }
         self.keep_lanes(world, now);
