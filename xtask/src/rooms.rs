@@ -170,7 +170,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["auth", "needs", "random", "testkit"]),
     ("nfsd", &["doubles", "random", "server", "testkit"]),
     ("host", &["server", "store", "testkit"]),
-    ("store_remote", &["server"]),
+    ("store_remote", &["auth", "needs", "nvmf", "server"]),
     (
         "server",
         &[

@@ -18,6 +18,8 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         Change::AddVolume(_)
         | Change::SetMirror { .. }
         | Change::SetScrubRate { .. }
+        // Its connections stay.
+        | Change::SetRemote { .. }
         | Change::AddSubsystem(_)
         | Change::AddNamespace { .. }
         | Change::AllowHost { .. }

@@ -391,11 +391,13 @@ impl Planner<'_> {
         let are_mirrors = [old, new]
             .iter()
             .all(|spec| matches!(spec.kind.settings(), Settings::Mirror { .. }));
+        let places = old.kind.place().zip(new.kind.place());
+        let is_same_place = places.is_some_and(|(old, new)| old.equals_but_for_credentials(&**new));
         let changed = Spec {
             size_bytes: new.size_bytes,
             encryption: new.encryption.clone(),
             scrub_rate: new.scrub_rate,
-            kind: match are_mirrors {
+            kind: match are_mirrors || is_same_place {
                 true => new.kind.clone(),
                 false => old.kind.clone(),
             },
@@ -404,7 +406,7 @@ impl Planner<'_> {
         let name = new.name.clone();
         if changed != *new || old.encryption.is_some() != new.encryption.is_some() {
             return self.refuse(format!(
-                "volume \"{name}\": nothing but its size, key and rates changes while it is served; \
+                "volume \"{name}\": nothing but its size, keys and rates changes while it is served; \
                  remove it first, or restart"
             ));
         }
@@ -412,6 +414,7 @@ impl Planner<'_> {
         self.scrub_rate(old, new);
         if old.kind != new.kind {
             self.mirror(old, new);
+            self.remote(old, new);
         }
         if old.size_bytes == new.size_bytes {
             return;
@@ -440,6 +443,23 @@ impl Planner<'_> {
             _ => format!("volume \"{name}\" grows from {from} to {to}: its hosts are told"),
         };
         self.add(Phase::Grow, change, None, text);
+    }
+
+    /// A remote volume that other credentials reach.
+    fn remote(&mut self, old: &Spec, new: &Spec) {
+        let change = |spec: &Spec| {
+            let place = spec.kind.place()?.clone();
+            let name = spec.name.clone();
+            Some(Change::SetRemote { name, place })
+        };
+        if let Some(to_new) = change(new) {
+            let name = &new.name;
+            let text = format!(
+                "volume \"{name}\" connects by other credentials from now on; connections that are \
+                 up stay"
+            );
+            self.add(Phase::Set, to_new, change(old), text);
+        }
     }
 
     fn scrub_rate(&mut self, old: &Spec, new: &Spec) {

@@ -160,8 +160,8 @@ impl ServedDocument {
         config
     }
 
-    /// The changes that make the target go by the keys and secrets of hosts and initiators that
-    /// `read` has, and by nothing else of it: it is the same document, read again.
+    /// The changes that make the target go by the keys and secrets of hosts, initiators and remote
+    /// volumes that `read` has, and by nothing else of it: it is the same document, read again.
     ///
     /// # Errors
     /// What cannot be changed, a line each.
@@ -406,9 +406,20 @@ fn keep_keys(desired: &mut Config, served: &Config) {
 }
 
 /// A document with the keys and secrets of `read`, which is the same, read again: of hosts and
-/// initiators that prove themselves in both by the same.
-fn with_secrets_of(served: &Config, read: &Config) -> Config {
+/// initiators that prove themselves in both by the same, and of volumes that are in both at the
+/// same place.
+pub(crate) fn with_secrets_of(served: &Config, read: &Config) -> Config {
     let mut config = served.clone();
+    for spec in &mut config.volumes {
+        let mut all = read.volumes.iter();
+        let again = all.find(|again| again.name == spec.name);
+        if let Some(again) = again
+            && let Some((own, read)) = spec.kind.place().zip(again.kind.place())
+            && own.equals_but_for_credentials(&**read)
+        {
+            spec.kind.clone_from(&again.kind);
+        }
+    }
     for subsystem in &mut config.subsystems {
         let mut all = read.subsystems.iter();
         let again = all.find(|again| again.nqn == subsystem.nqn);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use auth::dhchap::DhchapKey;
+use auth::psk::Psk;
 use auth::{HostDhchap, HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
 use iscsi::Credentials;
 use tls::{KeyNow, SecretPlace};
@@ -93,28 +94,42 @@ impl<'o> Secrets<'o> {
     }
 
     /// The keys for TLS of the host `nqn` that `psk_file` names, if it is there.
-    pub fn psks(
-        &self,
-        sink: &mut Sink,
-        section: &Section,
-        (nqn, subnqn): (&str, &str),
-    ) -> Vec<HostPsk> {
-        let made = format!(
-            "`weft key new FILE --host {nqn} --subsystem {subnqn}` makes one, for the host too"
-        );
-        let keys = self.placed(
-            sink,
-            section,
-            "psk_file",
-            (KEY_FILE_BYTES_MAX + 1, &made),
-            |key| parse_keys(key.bytes()),
-        );
-        let (mut keys, stand_in) = keys.unwrap_or_default();
+    pub fn psks(&self, sink: &mut Sink, section: &Section, names: (&str, &str)) -> Vec<HostPsk> {
+        let placed = self.placed_psks(sink, section, names);
+        let (mut keys, stand_in) = placed.unwrap_or_default();
         if stand_in.is_some() {
             // The host needs TLS still, and is told that its key is good no longer.
             keys.iter_mut().for_each(HostPsk::withdraw);
         }
         keys
+    }
+
+    /// The key for TLS by which weft itself connects as the host `nqn`, likewise: the first.
+    pub fn own_psk(&self, sink: &mut Sink, section: &Section, names: (&str, &str)) -> Option<Psk> {
+        let (keys, stand_in) = self.placed_psks(sink, section, names)?;
+        match stand_in {
+            Some(stand_in) => Psk::generated(stand_in),
+            None => keys.into_iter().next().map(|first| first.key),
+        }
+    }
+
+    /// The keys for TLS, and what stands for them if they were taken back.
+    fn placed_psks(
+        &self,
+        sink: &mut Sink,
+        section: &Section,
+        (nqn, subnqn): (&str, &str),
+    ) -> Option<(Vec<HostPsk>, Option<Secret>)> {
+        let made = format!(
+            "`weft key new FILE --host {nqn} --subsystem {subnqn}` makes one, for the host too"
+        );
+        self.placed(
+            sink,
+            section,
+            "psk_file",
+            (KEY_FILE_BYTES_MAX + 1, &made),
+            |key| parse_keys(key.bytes()),
+        )
     }
 
     /// The credentials under `key`, `chap` or `mutual_chap`, if that is there.

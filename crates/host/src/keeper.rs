@@ -198,6 +198,15 @@ impl<D: Driver> Keeper<D> {
         }
     }
 
+    /// Every attempt from now on is made as this host, the first at once where there is no
+    /// controller; one that there is stays.
+    pub fn set_host(&mut self, host: HostIdentity) {
+        self.params.host = host;
+        if let KeeperState::Down(_, next) = &mut self.state {
+            *next = Instant::now();
+        }
+    }
+
     /// The namespace as it was described last; `None` before the first time.
     #[must_use]
     pub fn known(&self) -> Option<&KeptNamespace> {

@@ -85,7 +85,7 @@ impl IscsiConnection {
         let Populate { timeout_s, ranges } =
             Populate::parse(&self.list(tag, list_len, LIST_BYTES_MAX), &lun.unit)?;
         // What another machine does to its blocks is not seen here.
-        if !lun.volume.paths().is_empty() {
+        if lun.volume.remote().is_some() {
             return Err(Sense::illegal(asc::INVALID_TOKEN_OPERATION));
         }
         let blocks = total(&ranges) / u64::from(lun.unit.block_bytes);

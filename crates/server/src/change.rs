@@ -16,7 +16,7 @@ use nfsd::exports::Rule;
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, Referral, Registry, Subsystem};
 use serve_nfs::{ExportSpec, FileSystemSpec, KerberosSettings};
-use store::{EncryptionSettings, ReplaceError, ResizeError, Volume};
+use store::{EncryptionSettings, RemoteAt, ReplaceError, ResizeError, Volume};
 
 use crate::check;
 use crate::config::{
@@ -70,6 +70,14 @@ pub enum Change {
         of: Vec<String>,
         /// Bytes in a second at most; 0: none.
         resync_rate: u64,
+    },
+    /// Says by which credentials the connections of a remote volume are made from now on; those
+    /// that there are stay.
+    SetRemote {
+        /// Its name.
+        name: String,
+        /// Where it is, and by what it is reached.
+        place: RemoteAt,
     },
     /// Sets how fast the scrub of a volume with checksums reads.
     SetScrubRate {
@@ -406,6 +414,7 @@ impl Shared {
                 of,
                 resync_rate,
             } => self.set_mirror(&name, &of, resync_rate),
+            Change::SetRemote { name, place } => self.set_remote(&name, &place),
             Change::SetScrubRate { name, rate } => self.set_scrub_rate(&name, rate),
             Change::AddSubsystem(spec) => self.add_subsystem(&spec),
             Change::RemoveSubsystem { nqn } => self.remove_subsystem(&nqn),

@@ -220,7 +220,10 @@ impl Running {
         let volumes = self.volumes();
         let paths = volumes.iter().flat_map(|volume| {
             let name = &volume.info().name;
-            let paths = volume.paths().into_iter();
+            let paths = volume
+                .remote()
+                .into_iter()
+                .flat_map(|remote| remote.paths());
             paths.map(|path| (name.clone(), path)).collect::<Vec<_>>()
         });
         paths.collect()

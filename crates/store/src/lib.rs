@@ -347,9 +347,9 @@ pub trait Volume: Send + Sync {
         self.below().map_or(0, |below| below.losses())
     }
 
-    /// The ways to a volume that another machine keeps; none where its own does.
-    fn paths(&self) -> Vec<PathStatus> {
-        self.below().map_or_else(Vec::new, |below| below.paths())
+    /// The blocks that it is, where another machine keeps them.
+    fn remote(&self) -> Option<&dyn RemoteBlocks> {
+        self.below()?.remote()
     }
 
     /// I/Os done so far, and those that failed by kind.

@@ -17,7 +17,7 @@ use crate::kept;
 use crate::locks::{Caller, Claim, Locks};
 use crate::problem::{OpenError, Problem};
 use crate::remote_call::{RemoteCall, RemoteOutcome, wait_for};
-use crate::remote_place::{PathStatus, RemoteAt, RemoteBlocks, RemoteInfo};
+use crate::remote_place::{RemoteAt, RemoteBlocks, RemoteInfo};
 use crate::{
     Base, Error, Extent, Io, Progress, Range, ResizeError, Spec, State, Task, Volume, identity,
     resize,
@@ -353,7 +353,7 @@ impl Volume for Remote {
         self.blocks.losses()
     }
 
-    fn paths(&self) -> Vec<PathStatus> {
-        self.blocks.paths()
+    fn remote(&self) -> Option<&dyn RemoteBlocks> {
+        Some(&*self.blocks)
     }
 }

@@ -39,6 +39,9 @@ pub trait RemotePlace: Any + Debug + Display + Send + Sync {
 
     /// Whether it is the same place, reached in the same way.
     fn equals(&self, other: &dyn RemotePlace) -> bool;
+
+    /// Likewise, but for what proves to it who this host is: [`RemoteBlocks::follow`] takes it.
+    fn equals_but_for_credentials(&self, other: &dyn RemotePlace) -> bool;
 }
 
 /// A place, as a description has it.
@@ -75,6 +78,10 @@ pub trait RemoteBlocks: Send + Sync {
 
     /// How often what was written and not flushed may have been lost.
     fn losses(&self) -> u64;
+
+    /// Takes the credentials of a place that is the same but for those: every connection from
+    /// now on is made by them, and those that there are stay.
+    fn follow(&self, place: &dyn RemotePlace);
 
     /// The ways to them.
     fn paths(&self) -> Vec<PathStatus>;

@@ -253,6 +253,11 @@ impl Kind {
         Kind::over("slice", &[of], Settings::Slice { offset_bytes })
     }
 
+    /// Where another machine keeps it, if one does.
+    pub fn place(&self) -> Option<&RemoteAt> {
+        self.remote.as_ref()
+    }
+
     /// The volumes of these names, one behind the other.
     pub fn concat(of: &[&str]) -> Kind {
         Kind::over("concat", of, Settings::None)

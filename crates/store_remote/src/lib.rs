@@ -90,6 +90,12 @@ pub fn parse_url(text: &str) -> Result<NamespaceUrl, String> {
     }
 }
 
+impl RemoteTarget {
+    pub(crate) fn of(place: &dyn RemotePlace) -> Option<&RemoteTarget> {
+        (place as &dyn Any).downcast_ref()
+    }
+}
+
 impl fmt::Display for RemoteTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, url) in self.urls.iter().enumerate() {
@@ -110,6 +116,21 @@ impl RemotePlace for RemoteTarget {
     }
 
     fn equals(&self, other: &dyn RemotePlace) -> bool {
-        (other as &dyn Any).downcast_ref() == Some(self)
+        RemoteTarget::of(other) == Some(self)
+    }
+
+    fn equals_but_for_credentials(&self, other: &dyn RemotePlace) -> bool {
+        RemoteTarget::of(other).is_some_and(|other| {
+            let host = HostIdentity {
+                psk: other.host.psk.clone(),
+                dhchap: other.host.dhchap.clone(),
+                ..self.host.clone()
+            };
+            let same = RemoteTarget {
+                host,
+                ..self.clone()
+            };
+            same == *other
+        })
     }
 }

@@ -49,6 +49,7 @@ pub(crate) struct PathFound {
 pub(crate) struct RemotePath {
     plan: PathParams,
     mailbox: mpsc::Sender<Mailbox<Letter>>,
+    hosts: mpsc::Sender<HostIdentity>,
 }
 
 impl RemotePath {
@@ -59,10 +60,12 @@ impl RemotePath {
         params
     }
 
-    /// What becomes of it goes there from now on.
-    pub fn tell(self, mailbox: Mailbox<Letter>) {
+    /// What becomes of it goes there from now on. By what is given back its keeper hears which
+    /// host it connects as.
+    pub fn tell(self, mailbox: Mailbox<Letter>) -> mpsc::Sender<HostIdentity> {
         // A keeper that has ended has nothing to tell.
         let _ = self.mailbox.send(mailbox);
+        self.hosts
     }
 }
 
@@ -88,6 +91,7 @@ pub(crate) fn start(plan: PathPlan) -> Result<(RemotePath, PathFinding), String>
         dhchap: host.dhchap.clone(),
     };
     let (mailbox, mail) = mpsc::channel();
+    let (hosts, other_host) = mpsc::channel();
     let path = RemotePath {
         plan: PathParams {
             to: address.socket,
@@ -95,11 +99,12 @@ pub(crate) fn start(plan: PathPlan) -> Result<(RemotePath, PathFinding), String>
             signal: Arc::clone(&signal),
         },
         mailbox,
+        hosts,
     };
     let (found, finding) = mpsc::channel();
     let started = thread::Builder::new()
         .name("weft-path".into())
-        .spawn(move || run(plan, signal, &found, &mail));
+        .spawn(move || run(plan, signal, &found, (&mail, &other_host)));
     started.map_err(|error| format!("cannot start a thread: {error}"))?;
     Ok((path, finding))
 }
@@ -117,7 +122,10 @@ fn run(
     plan: PathPlan,
     signal: Arc<PathSignal>,
     found: &mpsc::Sender<Result<PathFound, String>>,
-    mail: &mpsc::Receiver<Mailbox<Letter>>,
+    (mail, other_host): (
+        &mpsc::Receiver<Mailbox<Letter>>,
+        &mpsc::Receiver<HostIdentity>,
+    ),
 ) {
     let PathPlan {
         number,
@@ -159,6 +167,9 @@ fn run(
         };
         told.tell(&keeper, &mailbox, keeper.standing());
         while !told.shared.has_ended.load(Ordering::Relaxed) {
+            if let Some(host) = other_host.try_iter().last() {
+                keeper.set_host(host);
+            }
             if let Some(change) = keeper.turn() {
                 told.tell(&keeper, &mailbox, change);
             }

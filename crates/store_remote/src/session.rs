@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
-use host::Address;
+use host::{Address, HostIdentity};
 use reactor::Mailbox;
-use store::{Io, PathStatus, RemoteBlocks, RemoteCall, RemoteInfo};
+use store::{Io, PathStatus, RemoteBlocks, RemoteCall, RemoteInfo, RemotePlace};
 
 use crate::RemoteTarget;
 use crate::commands::Format;
@@ -40,6 +40,8 @@ pub(crate) struct RemoteSession {
     info: RemoteInfo,
     shared: Arc<Shared>,
     mailbox: Mailbox<Letter>,
+    /// To each keeper of a path: the host that it connects as from now on.
+    hosts: Vec<mpsc::Sender<HostIdentity>>,
     worker: Option<JoinHandle<()>>,
 }
 
@@ -159,12 +161,11 @@ impl RemoteSession {
             format,
             timeout_ns: u64::try_from(target.timeout.as_nanos()).unwrap_or(u64::MAX / 2),
         })?;
-        for path in paths {
-            path.tell(mailbox.clone());
-        }
+        let hosts = paths.into_iter().map(|path| path.tell(mailbox.clone()));
         Ok(RemoteSession {
             info,
             shared,
+            hosts: hosts.collect(),
             mailbox,
             worker: Some(worker),
         })
@@ -204,6 +205,14 @@ impl RemoteBlocks for RemoteSession {
         match self.info.volatile_cache {
             true => self.shared.losses.load(Ordering::Relaxed),
             false => 0,
+        }
+    }
+
+    fn follow(&self, place: &dyn RemotePlace) {
+        let target = RemoteTarget::of(place).expect("a place that equals its own");
+        for keeper in &self.hosts {
+            // A keeper that has ended connects no more.
+            let _ = keeper.send(target.host.clone());
         }
     }
 

@@ -118,7 +118,7 @@ fn key_changes_while_hosts_are_connected_and_encryption_does_not() {
     for (from, to) in [(&plain, &old), (&old, &plain), (&plain, &locked)] {
         let refused = plan(from, to).expect_err("not while it is served").concat();
         assert!(
-            refused.contains("nothing but its size, key and rates changes"),
+            refused.contains("nothing but its size, keys and rates changes"),
             "{refused}"
         );
     }

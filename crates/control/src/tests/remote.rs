@@ -5,16 +5,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use auth::key_lines;
+use auth::psk::{Psk, PskHash};
 use server::Change;
 use store::RemoteAt;
 use store_remote::{RemoteTarget, TIMEOUT_DEFAULT, host_identity, parse_url};
 
+use super::dhchap::{KEY, OWN};
 use super::*;
 
-const URL: &str = "nvme-tcp://192.0.2.1/nqn.2026-01.org.example:there?nsid=1";
+pub(super) const URL: &str = "nvme-tcp://192.0.2.1/nqn.2026-01.org.example:there?nsid=1";
 
 /// A configuration with one of these keys.
-fn remote(keys: &str) -> String {
+pub(super) fn remote(keys: &str) -> String {
     format!(
         "[[volume]]\nname = \"there\"\nkind = \"remote\"\n{keys}\n[[nvme.subsystem]]\nnqn = \
          \"nqn.2026-01.io.weft:a\"\nallow_any_host = true\nvolumes = [\"there\"]\n[[listener]]\n\
@@ -118,4 +121,56 @@ fn size_of_a_remote_volume_changes_while_it_is_served_and_its_place_does_not() {
     assert!(steps.iter().any(|step| resized(&step.change)));
     let refused = plan(&with(""), &with("timeout_ms = 5000"));
     assert!(refused.is_err());
+}
+
+#[test]
+fn credentials_of_a_remote_volume_change_while_it_is_served_and_show_in_no_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let psk = |byte: u8| {
+        let key = Psk::new(PskHash::Sha256, |bytes| bytes.fill(byte));
+        String::from_utf8(key_lines(&[key.into()]).bytes().to_vec()).unwrap()
+    };
+    let with = |psk: &str, secret: &str, more: &str| {
+        let path = |name: &str| folder.path().join(format!("{name}.secret"));
+        secret_file(folder.path(), "psk", psk, 0o600);
+        secret_file(folder.path(), "own", secret, 0o600);
+        let keys = format!(
+            "urls = [\"{URL}\"]\npsk_file = {:?}\ndhchap_secret_file = {:?}\n{more}",
+            path("psk"),
+            path("own")
+        );
+        read(&remote(&keys)).unwrap()
+    };
+    let old = with(&psk(1), KEY, "");
+    for new in [
+        with(&psk(2), KEY, ""),
+        with(&psk(1), OWN, ""),
+        // The first is the one that weft goes by.
+        with(
+            &format!("{}{}", psk(2), psk(1)),
+            &format!("{OWN}\n{KEY}"),
+            "",
+        ),
+        read(&remote(&format!("urls = [\"{URL}\"]"))).unwrap(),
+    ] {
+        let steps = plan(&old, &new).expect("it may change");
+        let [step] = &steps[..] else {
+            panic!("{steps:?}");
+        };
+        let set = |config: &Config| Change::SetRemote {
+            name: "there".to_owned(),
+            place: config.volumes[0].kind.place().unwrap().clone(),
+        };
+        assert_eq!((&step.change, &step.undo), (&set(&new), &Some(set(&old))));
+        assert!(!step.disturbs && step.text.contains("connections that are up stay"));
+    }
+    let behind = with(
+        &format!("{}{}", psk(1), psk(2)),
+        &format!("{KEY}\n{OWN}"),
+        "",
+    );
+    assert_eq!(plan(&old, &behind), Ok(Vec::new()));
+    let both = with(&psk(2), KEY, "timeout_ms = 5000");
+    let refused = plan(&old, &both).expect_err("its place does not change");
+    assert!(refused[0].contains("size, keys and rates"), "{refused:?}");
 }

@@ -236,7 +236,7 @@ fn volumes_are_opened_from_the_bottom_and_closed_from_the_top() {
     let other = read(&many().replace("128KiB", "64KiB")).unwrap();
     let refused = plan(&made, &other).expect_err("another chunk").join("\n");
     assert!(
-        refused.contains("volume \"pool\": nothing but its size, key and rates changes"),
+        refused.contains("volume \"pool\": nothing but its size, keys and rates changes"),
         "{refused}"
     );
 }

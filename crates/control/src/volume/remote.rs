@@ -31,7 +31,7 @@ pub(super) fn kind(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Opt
     let urls = urls?;
     let mut host = store_remote::host_identity(hostnqn.map(|nqn| nqn.value));
     let names = (host.hostnqn.as_str(), urls[0].subnqn.as_str());
-    let psks = secrets.psks(sink, section, names);
+    let psk = secrets.own_psk(sink, section, names);
     let own = ("dhchap_secret", "dhchap_secret_file");
     let of_host = secrets.dhchap_keys(sink, section, own, names.0);
     let theirs = ("dhchap_ctrl_secret", "dhchap_ctrl_secret_file");
@@ -40,7 +40,7 @@ pub(super) fn kind(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Opt
         let text = "a target proves itself where weft does: set `dhchap_secret_file` too";
         sink.add(&section.span_of("dhchap_ctrl_secret_file"), text);
     }
-    host.psk = psks.into_iter().next().map(|key| key.key.into());
+    host.psk = psk.map(Into::into);
     let first = of_host.and_then(|keys| keys.into_iter().next());
     host.dhchap = first.map(|first| DhchapKeys {
         host: vec![first.key.into()],

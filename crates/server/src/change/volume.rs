@@ -264,6 +264,17 @@ impl Shared {
         Ok(Left::Nothing)
     }
 
+    pub(super) fn set_remote(&self, name: &str, place: &RemoteAt) -> Result<Left, ChangeError> {
+        let volume = self.state().volume(name).cloned();
+        let volume = volume.ok_or_else(|| unknown_volume(name))?;
+        let Some(remote) = volume.remote() else {
+            let text = format!("volume \"{name}\" is not on another machine");
+            return Err(ChangeError::Invalid(text));
+        };
+        remote.follow(&**place);
+        Ok(Left::Nothing)
+    }
+
     /// What makes every subsystem that has the volume show how large it is.
     fn sizes(&self, volume: &Arc<dyn Volume>, size_bytes: u64) -> Vec<Edit> {
         let block_count = size_bytes / u64::from(volume.info().block_bytes);

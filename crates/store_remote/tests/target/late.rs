@@ -11,7 +11,7 @@ use store::{
     Base, Errno, Error, Extent, Io, Kind, Parked, Progress, ResizeError, Spec, Task, Volume,
 };
 
-use crate::{Desk, PATIENCE, SIZE, any, buffer, config, open, stop, until, url, write};
+use crate::{Desk, PATIENCE, SIZE, any, buffer, config, open, paths, stop, until, url, write};
 
 /// How long a change that was under way on a lost connection keeps its blocks at least.
 const QUIET: Duration = Duration::from_secs(10);
@@ -106,7 +106,7 @@ fn io_that_takes_too_long_fails_though_its_target_answers_else() {
     assert_eq!(desk.one(&*volume, read), late);
     assert!(slow.hanging() > 0, "it had come there");
     until("its connection is not ended", || {
-        volume.paths()[0].losses > 0
+        paths(&volume)[0].losses > 0
     });
     slow.let_go();
     until("no I/O is done", || Desk::new().one(&*volume, read).is_ok());
@@ -132,7 +132,7 @@ fn write_that_a_target_may_do_twice_keeps_its_blocks_until_the_first_is_over() {
         running
             .change(Change::RemoveListener { address })
             .expect("it is closed");
-        until("the loss is not noticed", || !volume.paths()[0].is_live);
+        until("the loss is not noticed", || !paths(&volume)[0].is_live);
         running
             .change(Change::AddListener(address.into()))
             .expect("it is opened");

@@ -1,6 +1,7 @@
 //! Remote volumes of a target in the same process.
 #![allow(missing_docs)]
 
+mod credentials;
 mod late;
 
 use std::io::{Read, Write};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use mem::{Budget, BufRange, Pool, Region};
 use reactor::{Driver, DriverConfig, EpollDriver, Wait};
 use server::{Change, Config, NamespaceSpec, Running, SubsystemSpec};
-use store::{Errno, Error, Io, Kind, LEG_BITS, Progress, RemoteAt, Spec, Volume};
+use store::{Errno, Error, Io, Kind, LEG_BITS, PathStatus, Progress, RemoteAt, Spec, Volume};
 use store_remote::{RemoteTarget, host_identity, parse_url};
 
 const NQN: &str = "nqn.2026-01.org.example:there";
@@ -88,6 +89,10 @@ fn spec(urls: &[String], timeout: Duration) -> Spec {
 
 fn open(urls: &[String], timeout: Duration) -> Arc<dyn Volume> {
     store::open(&spec(urls, timeout)).expect("it is reached")
+}
+
+fn paths(volume: &Arc<dyn Volume>) -> Vec<PathStatus> {
+    volume.remote().expect("it is one").paths()
 }
 
 /// What runs I/Os, any number at a time.
@@ -253,7 +258,7 @@ fn io_waits_for_a_target_that_is_away_and_is_done_when_it_is_back() {
         volume.losses() > losses,
         "it may have lost what was not flushed"
     );
-    assert_eq!(volume.paths()[0].word(), "live");
+    assert_eq!(paths(&volume)[0].word(), "live");
     drop(volume);
     stop(back.expect("it was started"));
 }
@@ -267,15 +272,15 @@ fn io_fails_when_its_target_is_away_too_long_and_works_when_it_is_back() {
     let mut desk = Desk::new();
     desk.write(&*volume, 0, 1, 4096).expect("written");
     stop(running);
-    until("the loss is not noticed", || !volume.paths()[0].is_live);
+    until("the loss is not noticed", || !paths(&volume)[0].is_live);
     let late = |result| matches!(result, Err(Error::WriteFailed(Errno::TIMEDOUT)));
     assert!(late(desk.write(&*volume, 0, 2, 4096)));
     let flushed = desk.one(&*volume, Io::Flush);
     assert_eq!(flushed, Err(Error::FlushFailed(Errno::TIMEDOUT)));
-    let reason = || volume.paths()[0].reason.clone().unwrap_or_default();
+    let reason = || paths(&volume)[0].reason.clone().unwrap_or_default();
     until("the reason is not told", || reason().contains("refused"));
     let running = serve(config(&folder, to, &["a"]));
-    until("it is not connected again", || volume.paths()[0].is_live);
+    until("it is not connected again", || paths(&volume)[0].is_live);
     until("no I/O is done", || {
         Desk::new().write(&*volume, 0, 3, 4096).is_ok()
     });
@@ -302,13 +307,13 @@ fn path_to_another_namespace_is_not_used_and_one_to_the_same_is() {
     ];
     let volume = open(&urls, PATIENCE);
     let live = || {
-        let paths = volume.paths().into_iter();
+        let paths = paths(&volume).into_iter();
         paths.map(|path| path.is_live).collect::<Vec<_>>()
     };
     until("the same is not used", || {
         live() == [false, true, false, true]
     });
-    let reason = |at: usize| volume.paths()[at].reason.clone().unwrap_or_default();
+    let reason = |at: usize| paths(&volume)[at].reason.clone().unwrap_or_default();
     until("why is not told", || reason(2).contains("another one"));
     until("why is not told", || reason(0).contains("refused"));
     let mut desk = Desk::new();

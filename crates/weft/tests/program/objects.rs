@@ -192,7 +192,7 @@ fn mistake_in_an_object_is_told_with_object_and_field() {
         &admin,
         &["set", "volume", "disk0", "read_only=true"],
         1,
-        &["nothing but its size, key and rates changes while it is served"],
+        &["nothing but its size, keys and rates changes while it is served"],
     );
     for (request, body, status) in [
         ("POST /v1/objects/volume/a", "[]", 400),
