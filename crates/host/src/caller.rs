@@ -229,7 +229,7 @@ impl<D: Driver> Caller<D> {
     /// The answer to what was posted, if it comes within `pause`.
     pub(crate) fn idle(&mut self, pause: Duration) -> Result<Option<Completion>, Error> {
         if self.arrived.is_none() {
-            let until = self.driver.now() + pause.as_nanos() as Nanos;
+            let until = self.driver.clock() + pause.as_nanos() as Nanos;
             self.turn(until)?;
             while let Some(event) = self.queue.next_event(&mut self.driver) {
                 self.keep_posted_answer(event)?;
@@ -257,7 +257,8 @@ impl<D: Driver> Caller<D> {
         what: &'static str,
         mut pick: impl FnMut(Event) -> Option<T>,
     ) -> Result<T, Error> {
-        let deadline = self.driver.now() + COMMAND_TIMEOUT.as_nanos() as Nanos;
+        // Not the time of the last turn, which may be long ago.
+        let deadline = self.driver.clock() + COMMAND_TIMEOUT.as_nanos() as Nanos;
         loop {
             while let Some(event) = self.queue.next_event(&mut self.driver) {
                 let event = self.keep_posted_answer(event)?;
@@ -287,7 +288,7 @@ impl<D: Driver> Caller<D> {
     /// Closes the connection and waits for its end.
     pub(crate) fn close(&mut self) -> Result<(), Error> {
         self.queue.close(&mut self.driver);
-        let deadline = self.driver.now() + COMMAND_TIMEOUT.as_nanos() as Nanos;
+        let deadline = self.driver.clock() + COMMAND_TIMEOUT.as_nanos() as Nanos;
         while !self.queue.is_closed() && self.driver.now() < deadline {
             self.turn(deadline)?;
             while self.queue.next_event(&mut self.driver).is_some() {}

@@ -4,133 +4,26 @@
 
 #[path = "shared/ends.rs"]
 mod ends;
+#[path = "shared/held.rs"]
+mod held;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ends::{driver, stop};
+use held::Held;
 use host::{
     Admin, AnaState, Data, HostIdentity, Multipath, PathChange, PathParams, PathReport, PathSignal,
     PathState, Policy, QueueParams, QueueSettings, RdmaHostSettings, Settings, TOKENS_PER_QUEUE,
 };
-use mem::{BufRange, Pool, Region, Stage};
+use mem::Region;
 use nvmf::transport::Transports;
-use reactor::{
-    Batch, BoundListener, Completion, ConnectedSocket, Counters, DiskFile, Driver, EpollDriver,
-    FallocateMode, FileIo, SocketId, Ticket, Token, Wait, Waker,
-};
+use reactor::{Driver, EpollDriver, Token, Wait};
 use server::{Change, Config, ListenerSpec, NamespaceSpec, RdmaSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
 
 const NQN: &str = "nqn.2026-01.io.weft:paths";
-
-/// A driver that can keep to itself that connections are gone.
-struct Held {
-    inner: EpollDriver,
-    is_holding: bool,
-    held: Vec<Completion>,
-}
-
-impl FileIo for Held {
-    fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token) {
-        self.inner.read_at(file, buf, offset, token);
-    }
-    fn write_at(
-        &mut self,
-        file: &Arc<DiskFile>,
-        buf: BufRange,
-        offset: u64,
-        durable: bool,
-        token: Token,
-    ) {
-        self.inner.write_at(file, buf, offset, durable, token);
-    }
-    fn sync_data(&mut self, file: &Arc<DiskFile>, token: Token) {
-        self.inner.sync_data(file, token);
-    }
-    fn fallocate(
-        &mut self,
-        file: &Arc<DiskFile>,
-        mode: FallocateMode,
-        offset: u64,
-        len: u64,
-        token: Token,
-    ) {
-        self.inner.fallocate(file, mode, offset, len, token);
-    }
-    fn ticket(&mut self, token: Token) -> Ticket {
-        self.inner.ticket(token)
-    }
-    fn cancel_file(&mut self, token: Token) {
-        self.inner.cancel_file(token);
-    }
-}
-
-impl Driver for Held {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-    fn pool(&self) -> &Pool {
-        self.inner.pool()
-    }
-    fn batch(&mut self) -> Box<Batch> {
-        self.inner.batch()
-    }
-    fn add_listener(&mut self, listener: BoundListener, token: Token) -> std::io::Result<SocketId> {
-        self.inner.add_listener(listener, token)
-    }
-    fn add_socket(&mut self, connected: ConnectedSocket) -> std::io::Result<SocketId> {
-        self.inner.add_socket(connected)
-    }
-    fn connect(&mut self, addr: SocketAddr, token: Token) -> std::io::Result<SocketId> {
-        self.inner.connect(addr, token)
-    }
-    fn recv(
-        &mut self,
-        socket: SocketId,
-        direct: Option<BufRange>,
-        stage: Option<Stage>,
-        stage_max: u32,
-        token: Token,
-    ) {
-        self.inner.recv(socket, direct, stage, stage_max, token);
-    }
-    fn send(&mut self, socket: SocketId, batch: Box<Batch>, token: Token) {
-        self.inner.send(socket, batch, token);
-    }
-    fn remove_socket(&mut self, socket: SocketId) -> Option<ConnectedSocket> {
-        self.inner.remove_socket(socket)
-    }
-    fn peer_has_closed(&mut self, socket: SocketId) -> bool {
-        self.inner.peer_has_closed(socket)
-    }
-    fn close(&mut self, socket: SocketId, token: Token) {
-        self.inner.close(socket, token);
-    }
-    fn poll(&mut self, wait: Wait, out: &mut Vec<Completion>) -> std::io::Result<()> {
-        self.inner.poll(wait, out)?;
-        let (closed, others) = out
-            .drain(..)
-            .partition(|c| matches!(c, Completion::Closed { .. }));
-        let mut closed: Vec<Completion> = closed;
-        *out = others;
-        self.held.append(&mut closed);
-        if !self.is_holding {
-            out.append(&mut self.held);
-        }
-        Ok(())
-    }
-    fn waker(&self) -> Waker {
-        self.inner.waker()
-    }
-    fn now(&self) -> u64 {
-        self.inner.now()
-    }
-    fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-}
 
 /// A target with two listeners, a controller on each, and their paths.
 struct World {
@@ -208,11 +101,7 @@ impl World {
         let mut world = World {
             running,
             admins: Vec::new(),
-            driver: Held {
-                inner: driver(),
-                is_holding: false,
-                held: Vec::new(),
-            },
+            driver: Held::new(driver()),
             paths: Multipath::new(policy, &params, REQUESTS_MAX, fast_io_fail, TOKENS),
             memory: Region::anonymous(u64::from(REQUESTS_MAX) << 12).expect("memory"),
             signals,

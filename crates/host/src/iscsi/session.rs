@@ -438,7 +438,8 @@ impl<D: Driver> Session<D> {
         timeout: Duration,
         mut pick: impl FnMut(SessionEvent) -> Option<T>,
     ) -> Result<T, SessionError> {
-        let deadline = self.driver.now() + timeout.as_nanos() as Nanos;
+        // Not the time of the last turn, which may be long ago.
+        let deadline = self.driver.clock() + timeout.as_nanos() as Nanos;
         loop {
             while let Some(event) = self.connection.next_event(&mut self.driver) {
                 if let SessionEvent::Down(error) = event {
@@ -467,7 +468,7 @@ impl<D: Driver> Session<D> {
     /// Closes the connection and waits for its end.
     fn close(&mut self) -> Result<(), SessionError> {
         self.connection.close(&mut self.driver);
-        let deadline = self.driver.now() + COMMAND_TIMEOUT.as_nanos() as Nanos;
+        let deadline = self.driver.clock() + COMMAND_TIMEOUT.as_nanos() as Nanos;
         while !self.connection.is_closed() && self.driver.now() < deadline {
             self.turn(deadline)?;
         }
