@@ -11,6 +11,7 @@ use crate::token::ConnectionRef;
 use machine::locked;
 
 /// What must be over.
+#[derive(Clone)]
 pub enum Scope {
     /// The mail that was sent before.
     Mail,
@@ -30,7 +31,6 @@ type AfterFence = Box<dyn FnOnce() + Send>;
 
 /// What all reactors have to pass.
 struct Fence {
-    scope: Scope,
     /// Reactors that have not passed it.
     left: AtomicUsize,
     then: Mutex<Option<AfterFence>>,
@@ -50,6 +50,8 @@ impl Fence {
 /// handled before it. A reactor that ends, or has ended, has nothing left: there
 /// this is dropped, and the blocking worker goes on.
 pub struct Passage {
+    /// Each has its own: what follows the last one finds no other with the volumes.
+    scope: Scope,
     /// `None` when it is passed.
     fence: Option<Arc<Fence>>,
     desk: Weak<Desk>,
@@ -64,12 +66,12 @@ impl Passage {
         desk: &Arc<Desk>,
     ) -> impl Iterator<Item = Passage> {
         let fence = Arc::new(Fence {
-            scope,
             left: AtomicUsize::new(reactors),
             then: Mutex::new(Some(then)),
         });
         let desk = Arc::downgrade(desk);
-        (0..reactors).map(move |_| Passage {
+        std::iter::repeat_n(scope, reactors).map(move |scope| Passage {
+            scope,
             fence: Some(fence.clone()),
             desk: desk.clone(),
         })
@@ -77,12 +79,13 @@ impl Passage {
 
     /// What must be over.
     pub fn scope(&self) -> &Scope {
-        &self.fence.as_ref().expect("it is not passed").scope
+        &self.scope
     }
 
     /// The reactor has nothing of it left.
     pub fn pass(mut self) {
         if let Some(fence) = self.fence.take() {
+            drop(self);
             fence.passed();
         }
     }
@@ -95,5 +98,29 @@ impl Drop for Passage {
         if let (Some(fence), Some(desk)) = (self.fence.take(), self.desk.upgrade()) {
             desk.add(About::Target, Box::new(move || fence.passed()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{Kind, Spec};
+
+    use super::*;
+
+    #[test]
+    fn last_passage_has_let_go_of_its_volumes_before_what_follows() {
+        let volume = store::open(&Spec::new("v", Kind::RAM, 1 << 20, 4096)).expect("memory");
+        let weak = Arc::downgrade(&volume);
+        let desk: Arc<Desk> = Arc::default();
+        let seen = Arc::new(AtomicUsize::new(usize::MAX));
+        let follows = seen.clone();
+        let then = Box::new(move || follows.store(weak.strong_count(), Ordering::Relaxed));
+        // Whoever sends them has not done with that when the last is passed.
+        let mut all = Passage::all(Scope::Volumes(vec![volume]), 2, then, &desk);
+        let [first, last] = [(); 2].map(|()| all.next().expect("two reactors"));
+        first.pass();
+        assert_eq!(seen.load(Ordering::Relaxed), usize::MAX);
+        last.pass();
+        assert_eq!(seen.load(Ordering::Relaxed), 0);
     }
 }

@@ -96,11 +96,13 @@ impl Shared {
             let last = volume.clone();
             let then = shared.clone();
             let flushed = Box::new(move |result: Result<(), store::Error>| {
-                let shared = &then;
-                // Closing a large volume takes a while.
-                shared.blocking(About::state(&last), move |shared| {
-                    drop(last);
-                    done(shared, result.map_err(|e| ChangeError::Unsynced(name, e)));
+                // What was asked of it is answered first: its parts are free when this is over.
+                then.blocking(About::question(&last), move |shared| {
+                    // Closing a large volume takes a while.
+                    shared.blocking(About::state(&last), move |shared| {
+                        drop(last);
+                        done(shared, result.map_err(|e| ChangeError::Unsynced(name, e)));
+                    });
                 });
             });
             // What it does by itself ends.
