@@ -27,8 +27,9 @@ pub struct SecretsRead {
     /// What stands for secrets that were taken back since: one each that no peer has, as long as
     /// the place has no other.
     withdrawn: BTreeMap<SecretPlace, Secret>,
-    /// What places had of which no secret could be made.
-    unusable: BTreeMap<SecretPlace, Secret>,
+    /// What places had of which no secret could be made, and how many bytes of them were read
+    /// at most.
+    unusable: BTreeMap<SecretPlace, (Secret, usize)>,
     kept: Vec<String>,
 }
 
@@ -46,7 +47,7 @@ impl SecretsRead {
         let mut places = self.by_place.iter();
         places.any(|(place, before)| match place.key_now() {
             KeyNow::Read(now) => match self.unusable.get(place) {
-                Some(known) => !now.bytes().starts_with(known.bytes()),
+                Some((known, most)) => now.bytes()[..now.len().min(*most)] != *known.bytes(),
                 None => now != *before || self.withdrawn.contains_key(place),
             },
             KeyNow::Withdrawn => !self.withdrawn.contains_key(place),
@@ -289,11 +290,10 @@ impl<'o> Secrets<'o> {
         let mut now = self.now.borrow_mut();
         let read = place.read(most, made).and_then(|secret| {
             let made = make(&secret).map_err(|why| format!("{place}: {why}"));
-            let of = match made.is_ok() {
-                true => &mut now.by_place,
-                false => &mut now.unusable,
-            };
-            of.insert(place.clone(), secret);
+            match made.is_ok() {
+                true => drop(now.by_place.insert(place.clone(), secret)),
+                false => drop(now.unusable.insert(place.clone(), (secret, most))),
+            }
             made
         });
         let why = match read {

@@ -28,6 +28,7 @@ mod plan;
 mod rdma;
 mod remote;
 mod secrets;
+mod secrets_again;
 mod snapshot_schedule;
 mod volumes;
 

@@ -239,7 +239,8 @@ fn key_of(description: &str, most: usize) -> Result<Secret, KeyError> {
             Err(KeyError::KeyDoesNotExist) => Err(first),
             found => found,
         })?;
-    let mut bytes = vec![0; most];
+    // The kernel gives nothing of what is longer than it is asked for (keyctl_read(3)).
+    let mut bytes = vec![0; KEYRING_BYTES_MAX];
     let read = key.read(&mut bytes);
     let len = *read.as_ref().unwrap_or(&0);
     let secret = Secret::first(bytes, len.min(most));

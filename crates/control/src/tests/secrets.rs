@@ -154,6 +154,63 @@ fn key_that_the_kernel_takes_back_is_good_for_nothing_and_its_host_still_needs_t
 
 #[needs(keyring)]
 #[test]
+fn key_of_a_remote_volume_that_the_kernel_takes_back_is_used_no_more() {
+    let description = format!("weft test of a remote key {}", std::process::id());
+    let keys = format!(
+        "urls = [\"{}\"]\npsk_file = \"keyring:{description}\"",
+        remote::URL
+    );
+    let of = InFolder {
+        folder: tempfile::tempdir().expect("a folder"),
+        text: FileText::of_own(remote::remote(&keys)),
+    };
+    let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, false).expect("a keyring");
+    let added = ring.add_key(&*description, key().as_bytes()).expect("room");
+    let place = |config: &Config| config.volumes[0].kind.place().expect("remote").clone();
+    let (first, before) = of.parse(&SecretsRead::default()).expect("a key");
+    added.revoke().expect("ours");
+    let (gone, before) = of.parse(&before).expect("it is told");
+    assert_ne!(place(&gone), place(&first));
+    assert!(place(&gone).equals_but_for_credentials(&*place(&first)));
+    let (still, _) = of.parse(&before).expect("nothing is new");
+    assert_eq!(
+        place(&still),
+        place(&gone),
+        "the same for as long as it is gone"
+    );
+    let _ = ring.unlink_key(added);
+}
+
+#[needs(keyring)]
+#[test]
+fn text_that_is_no_key_is_known_by_all_of_it() {
+    let description = format!("weft test of a cut key {}", std::process::id());
+    let of = InFolder::new(&format!("keyring:{description}"));
+    let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, false).expect("a keyring");
+    let add = |text: &str| ring.add_key(&*description, text.as_bytes()).expect("room");
+    let whole = key();
+    add(&whole.replace("\n", " until 2027-01-01T00:00:00Z\n"));
+    let (_, mut before) = of.parse(&SecretsRead::default()).expect("a key");
+    let long = "x".repeat(20_000);
+    let mut added = None;
+    // As far as it is read the long one is what it was.
+    for text in [&whole[..20], &long] {
+        added = Some(add(text));
+        assert!(before.has_other_keys());
+        (_, before) = of.parse(&before).expect("the one before");
+        assert!(!before.has_other_keys(), "it is known");
+    }
+    (_, before) = {
+        add(&whole[..20]);
+        of.parse(&before).expect("the one before")
+    };
+    add(&whole);
+    assert!(before.has_other_keys(), "it begins with what is known");
+    ring.unlink_key(added.expect("added")).expect("ours");
+}
+
+#[needs(keyring)]
+#[test]
 fn secrets_of_both_sides_that_the_kernel_takes_back_are_no_one_secret() {
     let description = |side| format!("weft test of {side} {}", std::process::id());
     let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, false).expect("a keyring");
