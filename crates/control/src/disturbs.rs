@@ -32,6 +32,8 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::SetPskCompat(_)
         | Change::SetEncryption { .. }
         | Change::SetSnapshotSchedules(_)
+        // Connections keep what they have.
+        | Change::SetConnectionPolicies(_)
         // They wait, and go on.
         | Change::SetRateLimits(_)
         // What was proved by other keys holds on.

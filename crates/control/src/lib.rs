@@ -13,6 +13,7 @@ mod built_in;
 mod by_name;
 mod certificates;
 mod clients;
+mod connection_policy;
 mod disturbs;
 mod document;
 mod excerpt;
@@ -59,6 +60,7 @@ pub use clients::{
     ClientStep, ClientSystem, HostProof, NvmeProof, Reached, ReachedObject, dhchap_secret_steps,
     reachable, tls_key_steps,
 };
+pub use connection_policy::explain_connection_policy;
 pub use document::{
     Edit, EditProblem, ObjectField, ObjectKind, ObjectPath, SET, edit, fuzz_edits, object_at,
     object_kind, object_kinds, object_name, objects, with_absolute_paths,

@@ -4,6 +4,7 @@ use server::Config;
 use toml::de::DeTable;
 
 use crate::by_name::ByName;
+use crate::connection_policy::connection_policies;
 use crate::schema::{ADMIN, FILE, ISCSI, NFS, NVME, POLICY, SCHEMA};
 use crate::secret::{Secrets, SecretsRead};
 use crate::snapshot_schedule::snapshot_schedules;
@@ -69,6 +70,7 @@ pub(crate) fn parse(
         listeners: &listeners,
     };
     let rate_limits = limit::rate_limits(sink, &file, &known);
+    let connection_policies = connection_policies(sink, &file, &listeners);
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
     let admin = file.table(sink, SCHEMA, "admin", ADMIN);
@@ -97,6 +99,7 @@ pub(crate) fn parse(
         admin: admin::read(sink, admin.as_ref(), origin.folder),
         limits,
         rate_limits,
+        connection_policies,
     };
     Parsed {
         config,

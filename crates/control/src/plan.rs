@@ -8,8 +8,8 @@ use iscsi::{PortalGroup, Target};
 use nvmf::{AnaGroup, HostTerms};
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
 use server::{
-    Ana, Change, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, RateLimit,
-    SubsystemSpec,
+    Ana, Change, Config, ConnectionPolicy, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec,
+    RateLimit, SubsystemSpec,
 };
 use store::{EncryptionSettings, Kind, Settings, Spec};
 
@@ -71,6 +71,7 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
         plan.add(Phase::Set, set(desired), Some(set(running)), text);
     }
     plan.rate_limits();
+    plan.connection_policies();
     if running.snapshot_schedules != desired.snapshot_schedules {
         let set = |config: &Config| Change::SetSnapshotSchedules(config.snapshot_schedules.clone());
         let text = "the schedules of snapshots change; snapshots that there are stay".to_owned();
@@ -147,6 +148,7 @@ pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
         referrals: _,
         psk_compat: _,
         rate_limits: _,
+        connection_policies: _,
         snapshot_schedules: _,
         // Of the next start.
         start: _,
@@ -209,6 +211,7 @@ pub fn until_restart(desired: Config, running: &Config) -> Config {
         referrals: desired.referrals,
         psk_compat: desired.psk_compat,
         rate_limits: desired.rate_limits,
+        connection_policies: desired.connection_policies,
         snapshot_schedules: desired.snapshot_schedules,
         start: desired.start,
         nfs: with_kerberos_of(&running.nfs, &desired.nfs),
@@ -320,6 +323,32 @@ impl Planner<'_> {
         let change = Change::SetRateLimits(desired.clone());
         let undo = Change::SetRateLimits(running.clone());
         self.add(Phase::Open, change, Some(undo), text);
+    }
+
+    /// Listeners come after them, so that what connects there is theirs.
+    fn connection_policies(&mut self) {
+        let running = &self.running.connection_policies;
+        let desired = &self.desired.connection_policies;
+        let in_desired = |policy: &ConnectionPolicy| {
+            let listeners = self.in_desired(&policy.listeners)?;
+            Some(ConnectionPolicy {
+                listeners,
+                ..policy.clone()
+            })
+        };
+        let before: Option<Vec<ConnectionPolicy>> = running.iter().map(in_desired).collect();
+        let by_number = |policy: &ConnectionPolicy| ConnectionPolicy {
+            listeners: sorted(&policy.listeners),
+            ..policy.clone()
+        };
+        let after: Vec<ConnectionPolicy> = desired.iter().map(by_number).collect();
+        if before.as_ref() == Some(&after) {
+            return;
+        }
+        let change = Change::SetConnectionPolicies(desired.clone());
+        let undo = Change::SetConnectionPolicies(running.clone());
+        let text = "connections go by other policies from now on; those that there are stay";
+        self.add(Phase::Open, change, Some(undo), text.to_owned());
     }
 
     fn volumes(&mut self) {

@@ -366,6 +366,10 @@ impl ServedDocument {
                 let limits = limits.iter_mut();
                 limits.for_each(|limit| self.number(&mut limit.listeners));
             }
+            Change::SetConnectionPolicies(policies) => {
+                let policies = policies.iter_mut();
+                policies.for_each(|policy| self.number(&mut policy.listeners));
+            }
             _ => {}
         }
         change

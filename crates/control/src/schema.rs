@@ -76,6 +76,7 @@ pub const SCHEMA: &[Keys] = &[
             key("export", Takes::Tables(EXPORT)),
             key("listener", Takes::Tables(LISTENER)),
             key("limit", Takes::Tables(LIMIT)),
+            key("connection_policy", Takes::Tables(CONNECTION_POLICY)),
             key("snapshot_schedule", Takes::Tables(SNAPSHOT_SCHEDULE)),
             key("policy", Takes::Table(POLICY)),
             key("admin", Takes::Table(ADMIN)),
@@ -399,6 +400,22 @@ pub const SCHEMA: &[Keys] = &[
         ],
     ),
     (
+        CONNECTION_POLICY,
+        &[
+            key("name", Takes::Text),
+            key("networks", Takes::Texts),
+            key("listeners", Takes::Texts),
+            key("send_buffer_bytes", Takes::Size),
+            key("receive_buffer_bytes", Takes::Size),
+            key("pacing_bytes", Takes::Size),
+            key("priority", Takes::Number),
+            key("dscp", Takes::Number),
+            key("busy_poll_us", Takes::Number),
+            key("congestion_control", Takes::Text),
+            key("fast_path", Takes::Flag),
+        ],
+    ),
+    (
         SNAPSHOT_SCHEDULE,
         &[
             key("name", Takes::Text),
@@ -480,6 +497,7 @@ pub(crate) const EXPORT: &str = "[[export]]";
 pub(crate) const CLIENT: &str = "[[export.client]]";
 pub(crate) const LISTENER: &str = "[[listener]]";
 pub(crate) const LIMIT: &str = "[[limit]]";
+pub(crate) const CONNECTION_POLICY: &str = "[[connection_policy]]";
 pub(crate) const SNAPSHOT_SCHEDULE: &str = "[[snapshot_schedule]]";
 pub(crate) const POLICY: &str = "[policy]";
 pub(crate) const ADMIN: &str = "[admin]";

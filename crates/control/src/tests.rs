@@ -14,6 +14,7 @@ use store::Kind;
 
 use super::*;
 
+mod connection_policy;
 mod dhchap;
 mod document;
 mod encryption;

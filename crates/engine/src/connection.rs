@@ -210,10 +210,12 @@ impl<P: Protocol> Core<P> {
         let name = HostName::of_peer(via.peer);
         let host = shared.hosts.host(name, pool.budget());
         let protocol = jobs.borrow().table() as usize;
+        let mut link = Link::new(machine, stream);
+        link.set_fast_path(shared.connection_policies.fast_path(via.peer, via.listener));
         Core {
             _open: OpenConnection::new(shared.clone(), protocol),
             dirty: false,
-            link: Link::new(machine, stream),
+            link,
             limits: OwnLimits::new(shared.rate_limits.clone(), host.clone(), via.listener),
             via,
             shared,

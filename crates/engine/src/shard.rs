@@ -299,6 +299,7 @@ impl<S: Protocols> Shard<S> {
             let max = of_address_max.into();
             return self.note_refusal(peer, "connections_of_address_max", max);
         };
+        (self.shared.connection_policies).apply(&connected, peer, listener);
         let placer = self.placer.as_mut().expect("only the acceptor accepts");
         let shard = placer.place(connected.incoming_cpu());
         // Counted here, so that a burst of connections is spread as well.

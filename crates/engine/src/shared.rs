@@ -13,6 +13,7 @@ use store::Volume;
 use store::meter::PROTOCOLS_MAX;
 
 use crate::blocking_worker::{self, About, Desk};
+use crate::connection_policy::ConnectionPolicies;
 use crate::fence::{Passage, Scope};
 use crate::handshakes::{HandshakePlace, Handshakes};
 use crate::hosts::{Hosts, SHORTAGE};
@@ -55,6 +56,8 @@ pub struct Shared {
     pub hosts: Arc<Hosts>,
     /// How much hosts read and write in a second.
     pub rate_limits: Arc<RateLimits>,
+    /// What the kernel is to do with what goes over connections.
+    pub connection_policies: ConnectionPolicies,
     /// Connections that are open, by protocol.
     pub connections: [AtomicU64; PROTOCOLS_MAX],
     /// Times of the stages of some commands, by protocol.
@@ -91,6 +94,7 @@ impl Shared {
             refusals: Refusals::default(),
             hosts: Arc::default(),
             rate_limits: Arc::default(),
+            connection_policies: ConnectionPolicies::default(),
             connections: Default::default(),
             stage_times: Default::default(),
             failures: Mutex::default(),

@@ -180,6 +180,8 @@ pub struct Link<M> {
     pub machine: M,
     /// What it receives from and sends to.
     pub stream: Stream,
+    /// Whether it takes the fast path; `None`: as its driver does.
+    fast_path: Option<bool>,
     data: Vec<CommandMemory>,
     stage: Option<Stage>,
     at: usize,
@@ -212,6 +214,7 @@ impl<M: Machine> Link<M> {
         Link {
             machine,
             stream,
+            fast_path: None,
             data: Vec::new(),
             stage: None,
             at: 0,
@@ -226,6 +229,16 @@ impl<M: Machine> Link<M> {
             sent_at: 0,
             moved_at: 0,
         }
+    }
+
+    /// Says whether it takes the fast path, whatever its driver does.
+    pub fn set_fast_path(&mut self, fast_path: Option<bool>) {
+        self.fast_path = fast_path;
+    }
+
+    #[inline]
+    fn takes_fast_path<D: Driver>(&self, driver: &D) -> bool {
+        self.fast_path.unwrap_or_else(|| driver.fast_path())
     }
 
     /// Says where the data of `tag` lies: arriving payload is placed there,
@@ -510,7 +523,7 @@ impl<M: Machine> Link<M> {
                 stage_max = 0;
             }
             self.receiving_into = Some(tag);
-            if driver.fast_path() {
+            if self.takes_fast_path(driver) {
                 return part;
             }
             // Without memory for the detour the straight way is as good.
@@ -535,7 +548,7 @@ impl<M: Machine> Link<M> {
         let waits = self.stream.has_more()
             && self.receiving_into.is_some()
             && self.unanswered_bytes < UNANSWERED_BYTES_MAX
-            && driver.fast_path();
+            && self.takes_fast_path(driver);
         if !waits {
             self.flush_now(driver);
         }
@@ -545,7 +558,7 @@ impl<M: Machine> Link<M> {
     /// kept of a command that is over then serves the next one while it is warm.
     #[inline]
     pub fn gather<D: Driver>(&mut self, driver: &mut D) {
-        if driver.fast_path() && self.machine.has_transmit() {
+        if self.takes_fast_path(driver) && self.machine.has_transmit() {
             let mut batch = self.gathered.take().unwrap_or_else(|| driver.batch());
             self.fill(&mut batch, driver);
             self.gathered = Some(batch);
@@ -554,7 +567,7 @@ impl<M: Machine> Link<M> {
 
     #[inline]
     fn fill<D: Driver>(&mut self, batch: &mut Batch, driver: &D) {
-        let detour = (!driver.fast_path()).then(|| driver.pool());
+        let detour = (!self.takes_fast_path(driver)).then(|| driver.pool());
         self.machine.poll_transmit(&mut Sink {
             batch,
             data: &mut self.data,

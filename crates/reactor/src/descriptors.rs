@@ -10,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;
 
-use crate::{cpu, sys};
+use crate::{SocketOptions, cpu, sys};
 
 /// What a driver over the kernel cannot take.
 pub(crate) const NOT_THE_KERNELS: &str = "a socket or listener of the kernel";
@@ -190,6 +190,14 @@ impl ConnectedSocket {
         match &self.0 {
             Connected::Descriptor(descriptor) => sys::local_addr(descriptor),
             Connected::Numbered { local, .. } => Ok(*local),
+        }
+    }
+
+    /// Sets options; what the kernel refuses, by the name of the option, and why.
+    pub fn set_options(&self, options: &SocketOptions) -> Vec<(&'static str, io::Error)> {
+        match &self.0 {
+            Connected::Descriptor(descriptor) => options.set(descriptor),
+            Connected::Numbered { .. } => Vec::new(),
         }
     }
 

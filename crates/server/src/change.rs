@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ::iscsi::{Auth, InitiatorAcl, Redirect, Target};
 use auth::psk::PskCompat;
 use engine::post::ShardMail;
-use engine::{ConnectionRef, RateLimit, Scope};
+use engine::{ConnectionPolicy, ConnectionRef, RateLimit, Scope};
 use machine::locked;
 use nfsd::exports::Rule;
 use nvmf::command::AnaState;
@@ -221,6 +221,8 @@ pub enum Change {
     /// Sets how much may be read and written in a second, for what waits too. A limit of the same
     /// name goes on.
     SetRateLimits(Vec<RateLimit>),
+    /// Sets what the kernel is to do with what goes over connections that are made from now on.
+    SetConnectionPolicies(Vec<ConnectionPolicy>),
     /// Sets when snapshots are made by themselves. Those that there are of a schedule that goes
     /// stay.
     SetSnapshotSchedules(Vec<SnapshotSchedule>),
@@ -444,6 +446,10 @@ impl Shared {
             Change::SetReferrals(referrals) => self.set_referrals(referrals),
             Change::SetPskCompat(compat) => Ok(self.set_psk_compat(compat)),
             Change::SetRateLimits(limits) => Ok(self.set_rate_limits(limits)),
+            Change::SetConnectionPolicies(policies) => {
+                self.engine.connection_policies.set(policies);
+                Ok(Left::Nothing)
+            }
             Change::SetSnapshotSchedules(schedules) => Ok(self.set_snapshot_schedules(schedules)),
             Change::SetKerberos(settings) => self.set_kerberos(settings.as_ref()),
             Change::AddTarget(spec) => self.add_target(&spec),

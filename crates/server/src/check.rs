@@ -89,6 +89,14 @@ pub fn limit_name(name: &str) -> Result<(), String> {
     volume_name(name).map_err(|why| why.replacen("a volume's", "a limit's", 1))
 }
 
+/// A connection policy's name.
+///
+/// # Errors
+/// What it may be.
+pub fn connection_policy_name(name: &str) -> Result<(), String> {
+    volume_name(name).map_err(|why| why.replacen("a volume's", "a connection policy's", 1))
+}
+
 /// The files that a volume needs for itself, and the keys that name them; paths
 /// without links and `..`, so that equal ones are one file. Blocks.
 #[must_use]

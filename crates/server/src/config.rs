@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use auth::psk::PskCompat;
 pub use engine::placement::Placement;
-pub use engine::{LimitFigures, RateLimit, Rates};
+pub use engine::{ConnectionPolicy, LimitFigures, RateLimit, Rates};
 use iscsi::{Auth, PortalGroup, Target};
 use nvmf::dhchap::DhchapChoice;
 use nvmf::rdma::CrcPolicy;
@@ -68,6 +68,9 @@ pub struct Config {
     pub limits: Limits,
     /// How much may be read and written in a second.
     pub rate_limits: Vec<RateLimit>,
+    /// What the kernel is to do with what goes over connections: the first that is about one
+    /// holds for it.
+    pub connection_policies: Vec<ConnectionPolicy>,
     /// When snapshots are made by themselves.
     pub snapshot_schedules: Vec<SnapshotSchedule>,
 }
@@ -250,6 +253,7 @@ impl Default for Config {
             admin: AdminSpec::default(),
             limits: Limits::default(),
             rate_limits: Vec::new(),
+            connection_policies: Vec::new(),
             snapshot_schedules: Vec::new(),
         }
     }

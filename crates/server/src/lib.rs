@@ -53,7 +53,7 @@ mod state;
 pub use change::{Change, ChangeError};
 pub use config::{
     AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken, Ana,
-    Config, IscsiTargetSpec, LimitFigures, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement,
+    Config, ConnectionPolicy, IscsiTargetSpec, LimitFigures, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement,
     Protocol, RateLimit, Rates, RdmaSpec, SnapshotSchedule, Start, SubsystemSpec,
     default_portal_group,
 };

@@ -591,6 +591,8 @@ pub fn assemble(
     let reactors = config.cpus.len();
     let engine = Arc::new(engine::Shared::new(limits, reactors, mailboxes.clone()));
     engine.rate_limits.set(config.rate_limits.clone(), 0);
+    let policies = config.connection_policies.clone();
+    engine.connection_policies.set(policies);
     let nothing = store::Spec {
         read_only: true,
         ..store::Spec::new("", store::Kind::NULL, 512, 512)

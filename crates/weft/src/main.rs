@@ -19,6 +19,7 @@ mod machine;
 mod manual;
 mod objects;
 mod one_line;
+mod policy;
 mod refusals;
 mod scrub;
 mod serve;
@@ -97,6 +98,8 @@ enum WeftCommand {
         #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
         config: Option<PathBuf>,
     },
+    /// Say which connection policy holds for an address
+    Policy(policy::PolicyArgs),
     /// Say what the weft serves that runs on this machine, and what it has done so far
     Status(ask::StatusArgs),
     /// Print an address that opens the weft which runs on this machine in a browser, once
@@ -231,6 +234,7 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
             }
             Ok(ExitCode::from(code))
         }
+        Some(WeftCommand::Policy(arguments)) => policy::run(&arguments),
         Some(WeftCommand::Status(arguments)) => ask::status(&arguments),
         Some(WeftCommand::Refusals(arguments)) => ask::refusals(&arguments),
         Some(WeftCommand::Events(arguments)) => events::run(&arguments),

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::EditProblem;
 use crate::schema::{
-    ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, DISCOVERY, EXPORT, FILE_SYSTEM, GROUP, HOST,
-    INITIATOR, ISCSI, KERBEROS, LIMIT, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP,
-    REFERRAL, SNAPSHOT_SCHEDULE, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, is_secret,
-    keys_of,
+    ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, CONNECTION_POLICY, DISCOVERY, EXPORT, FILE_SYSTEM,
+    GROUP, HOST, INITIATOR, ISCSI, KERBEROS, LIMIT, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY,
+    PORTAL_GROUP, REFERRAL, SNAPSHOT_SCHEDULE, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME,
+    is_secret, keys_of,
 };
 use crate::source::nearest;
 
@@ -188,6 +188,7 @@ pub(crate) const KINDS: &[Kind] = &[
         named("clients", "clients")),
     kind("listener", file(&["listener"]), LISTENER, ADDRESS, None),
     kind("limit", file(&["limit"]), LIMIT, NAME, None),
+    kind("connection_policy", file(&["connection_policy"]), CONNECTION_POLICY, NAME, None),
     kind("snapshot_schedule", file(&["snapshot_schedule"]), SNAPSHOT_SCHEDULE, NAME, None),
     kind("policy", file(&["policy"]), POLICY, SET, None),
     kind("admin", file(&["admin"]), ADMIN, SET, None),
@@ -211,6 +212,7 @@ pub(super) const REFERENCES: &[(&str, &str, &str)] = &[
     ("export", "limit", "exports"),
     ("volume", "snapshot_schedule", "volumes"),
     ("listener", "limit", "listeners"),
+    ("listener", "connection_policy", "listeners"),
     ("portal_group", "target", "portal_groups"),
     ("portal_group", "target/initiator", "portal_groups"),
     ("portal_group", "target/ana", "portal_group"),

@@ -6,6 +6,7 @@ mod both;
 mod commands;
 mod common;
 mod concatenation;
+mod connection_policies;
 mod copies;
 #[path = "../shared/disks.rs"]
 mod disks;
