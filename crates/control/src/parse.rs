@@ -70,13 +70,13 @@ pub(crate) fn parse(
         listeners: &listeners,
     };
     let rate_limits = limit::rate_limits(sink, &file, &known);
-    let connection_policies = connection_policies(sink, &file, &listeners);
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
     let admin = file.table(sink, SCHEMA, "admin", ADMIN);
     let cpus = policy::cpus(sink, policy, allowed);
     let config = Config {
         snapshot_schedules: snapshot_schedules(sink, &file, &volumes),
+        connection_policies: connection_policies(sink, &file, &listeners),
         volumes: volumes.list,
         subsystems,
         iscsi_targets: iscsi.targets,
@@ -99,7 +99,6 @@ pub(crate) fn parse(
         admin: admin::read(sink, admin.as_ref(), origin.folder),
         limits,
         rate_limits,
-        connection_policies,
     };
     Parsed {
         config,

@@ -446,10 +446,7 @@ impl Shared {
             Change::SetReferrals(referrals) => self.set_referrals(referrals),
             Change::SetPskCompat(compat) => Ok(self.set_psk_compat(compat)),
             Change::SetRateLimits(limits) => Ok(self.set_rate_limits(limits)),
-            Change::SetConnectionPolicies(policies) => {
-                self.engine.connection_policies.set(policies);
-                Ok(Left::Nothing)
-            }
+            Change::SetConnectionPolicies(list) => Ok(self.set_connection_policies(list)),
             Change::SetSnapshotSchedules(schedules) => Ok(self.set_snapshot_schedules(schedules)),
             Change::SetKerberos(settings) => self.set_kerberos(settings.as_ref()),
             Change::AddTarget(spec) => self.add_target(&spec),
@@ -481,6 +478,11 @@ impl Shared {
 impl Shared {
     fn set_psk_compat(&self, compat: PskCompat) -> Left {
         self.nvme.registry().set_psk_compat(compat);
+        Left::Nothing
+    }
+
+    fn set_connection_policies(&self, policies: Vec<ConnectionPolicy>) -> Left {
+        self.engine.connection_policies.set(policies);
         Left::Nothing
     }
 

@@ -53,9 +53,9 @@ mod state;
 pub use change::{Change, ChangeError};
 pub use config::{
     AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken, Ana,
-    Config, ConnectionPolicy, IscsiTargetSpec, LimitFigures, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement,
-    Protocol, RateLimit, Rates, RdmaSpec, SnapshotSchedule, Start, SubsystemSpec,
-    default_portal_group,
+    Config, ConnectionPolicy, IscsiTargetSpec, LimitFigures, Limits, ListenerSpec, LunSpec,
+    NamespaceSpec, Placement, Protocol, RateLimit, Rates, RdmaSpec, SnapshotSchedule, Start,
+    SubsystemSpec, default_portal_group,
 };
 pub use connection_info::{ConnectionInfo, ConnectionRole, Listed};
 pub use connections::{CONNECTIONS_LISTED_MAX, ControllerInfo};
