@@ -101,7 +101,7 @@ fn credentials_of_a_volume_rotate_without_a_failed_io_or_a_lost_connection(backe
     let (old, new) = (Credentials::new(), Credentials::new());
     let mut of_there = config(&folders[0], any(), &["a"]);
     of_there.backend = backend;
-    of_there.subsystems = vec![subsystem(&of_there, &[old.clone()])];
+    of_there.subsystems = vec![subsystem(&of_there, std::slice::from_ref(&old))];
     let there = serve(of_there);
     let mut of_here = config(&folders[1], any(), &["file"]);
     of_here.backend = backend;
