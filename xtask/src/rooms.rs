@@ -22,6 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("iscsi", &["auth", "faults", "iwarp", "machine", "wire"]),
     ("nfs", &["auth", "faults", "iwarp", "machine", "wire"]),
     ("iwarp", &["machine", "wire"]),
+    ("nbd", &["machine", "wire"]),
     ("reactor", &["faults", "mem"]),
     ("crypt", &["auth", "faults", "mem"]),
     ("store", &["crypt", "faults", "machine", "mem", "reactor"]),
@@ -163,6 +164,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("scsi", &["doubles"]),
     ("iwarp", &["random", "testkit"]),
     ("nfs", &["doubles", "random", "testkit"]),
+    ("nbd", &["random", "testkit"]),
     ("machine", &["random"]),
     ("kerberos", &["needs"]),
     ("mem", &["random", "testkit"]),
@@ -200,7 +202,7 @@ const DESCRIPTOR_WORDS: &[&str] = &["OwnedFd", "BorrowedFd", "RawFd", "AsFd", "A
 
 /// The rooms that hold protocols: no syscall, no clock, no thread.
 const SANS_IO: &[&str] = &[
-    "auth", "iscsi", "iwarp", "machine", "nfs", "nvmf", "scsi", "wire",
+    "auth", "iscsi", "iwarp", "machine", "nbd", "nfs", "nvmf", "scsi", "wire",
 ];
 
 /// What protocol code has no use for.

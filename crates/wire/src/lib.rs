@@ -19,6 +19,7 @@ pub mod iscsi;
 pub mod iser;
 pub mod iwarp;
 pub mod mount3;
+pub mod nbd;
 pub mod nfs3;
 pub mod nfs4;
 pub mod nvme;
