@@ -54,6 +54,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "serve_nbd",
+        &[
+            "auth", "engine", "link", "machine", "mem", "nbd", "reactor", "store",
+        ],
+    ),
+    (
         "serve_nfs",
         &[
             "auth", "engine", "link", "machine", "mem", "nfs", "nfsd", "reactor", "store", "tls",
@@ -76,6 +82,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "reactor",
             "scsi",
             "serve_iscsi",
+            "serve_nbd",
             "serve_nfs",
             "serve_nvme",
             "store",
@@ -150,8 +157,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "doubles",
         &[
-            "auth", "crypt", "iscsi", "iwarp", "link", "machine", "mem", "nfs", "nfsd", "nvmf",
-            "random", "reactor", "scsi", "store", "testkit", "tls", "wire",
+            "auth", "crypt", "iscsi", "iwarp", "link", "machine", "mem", "nbd", "nfs", "nfsd",
+            "nvmf", "random", "reactor", "scsi", "store", "testkit", "tls", "wire",
         ],
     ),
 ];

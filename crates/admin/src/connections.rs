@@ -265,7 +265,7 @@ impl Seen {
             client: None,
         };
         match info.role {
-            ConnectionRole::Stranger | ConnectionRole::Nfs(None) => {}
+            ConnectionRole::Stranger | ConnectionRole::Nfs(None) | ConnectionRole::Nbd => {}
             ConnectionRole::Queue {
                 cntlid,
                 qid,
@@ -457,8 +457,11 @@ pub(crate) fn targets_of(served: &server::Served, volume: &str) -> BTreeSet<Stri
         luns.any(|lun| lun.volume == volume)
     });
     let subsystems = subsystems.map(|subsystem| subsystem.nqn.clone());
+    let exports = served.nbd_exports.iter();
+    let exports = exports.filter(|export| export.volume == volume);
     subsystems
         .chain(targets.map(|target| target.target.name.clone()))
+        .chain(exports.map(|export| export.name.clone()))
         .collect()
 }
 
@@ -474,13 +477,13 @@ pub(crate) fn hosts_of(running: &Running, listed: &Listed<ConnectionInfo>) -> Ve
         let address = info.base.via.peer.ip().to_canonical();
         let name = match (seen.host(info), info.role) {
             (Some(name), _) => name,
-            (None, ConnectionRole::Nfs(_)) => address.to_string(),
+            (None, ConnectionRole::Nfs(_) | ConnectionRole::Nbd) => address.to_string(),
             // It may be anyone.
             (None, _) => continue,
         };
         host_of(name, protocol_of(info.protocol), &|host| {
             host.addresses.insert(address);
-            if host.protocol == api::Protocol::Nfs {
+            if matches!(host.protocol, api::Protocol::Nfs | api::Protocol::Nbd) {
                 host.in_figures = server::network(address).to_string();
             }
             add(host, info);

@@ -219,7 +219,7 @@ fn hosts(running: &Running) -> Vec<Host> {
             nqn.is_some_and(|nqn| subsystems.contains(nqn))
         }
         ConnectionRole::Session { is_discovery, .. } => !is_discovery,
-        ConnectionRole::Nfs(_) => true,
+        ConnectionRole::Nfs(_) | ConnectionRole::Nbd => true,
     });
     for info in &mut listed.list {
         if let ConnectionRole::Queue { qid: 0, .. } = info.role {
@@ -251,9 +251,10 @@ fn line_of(host: &Host, evicts: bool) -> PlanLine {
              of NFSv3 goes on"
         ),
         Protocol::Nfs => format!("{name}: goes on over NFS, which has no other path"),
+        Protocol::Nbd => format!("{name}: goes on over NBD, which has no other path"),
     };
     PlanLine {
         text,
-        disturbs: host.protocol != Protocol::Nfs || evicts,
+        disturbs: !matches!(host.protocol, Protocol::Nfs | Protocol::Nbd) || evicts,
     }
 }

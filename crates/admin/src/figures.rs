@@ -67,11 +67,11 @@ pub(crate) fn figures_of(
 fn volume_figures(volume: &VolumeMetrics, hosts: &VolumeHosts) -> VolumeFigures {
     let protocol = protocol(volume.protocol);
     let connected = hosts.get(&(protocol, volume.volume.clone()));
-    let is_volume = protocol != Protocol::Nfs;
+    let is_counted = !matches!(protocol, Protocol::Nfs | Protocol::Nbd);
     VolumeFigures {
         volume: volume.volume.clone(),
         protocol,
-        hosts: is_volume.then(|| connected.copied().unwrap_or(0)),
+        hosts: is_counted.then(|| connected.copied().unwrap_or(0)),
         used_bytes: volume.used_bytes,
         ops: ops(&volume.ops),
     }

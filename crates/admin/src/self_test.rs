@@ -105,6 +105,11 @@ pub(crate) fn of_exports(served: &ServedNow) -> Vec<SocketAddr> {
     addresses(served, Protocol::Nfs, &|_| true)
 }
 
+/// Those where every NBD export is reached.
+pub(crate) fn of_nbd_exports(served: &ServedNow) -> Vec<SocketAddr> {
+    addresses(served, Protocol::Nbd, &|_| true)
+}
+
 /// What is asked for, and where it is served.
 fn object(
     asked: &SelfTestRequest,

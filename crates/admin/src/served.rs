@@ -791,6 +791,7 @@ pub(crate) fn protocol_of(protocol: Protocol) -> api::Protocol {
         Protocol::NvmeTcp => api::Protocol::NvmeTcp,
         Protocol::Iscsi => api::Protocol::Iscsi,
         Protocol::Nfs => api::Protocol::Nfs,
+        Protocol::Nbd => api::Protocol::Nbd,
     }
 }
 

@@ -90,6 +90,7 @@ mod tests {
             }],
             file_systems: Vec::new(),
             exports: Vec::new(),
+            nbd_exports: Vec::new(),
         };
         let nvme = |host: &str| {
             let (subsystem, host) = ("nqn.s".to_owned(), host.to_owned());

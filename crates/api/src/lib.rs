@@ -62,11 +62,18 @@ pub enum Protocol {
     Iscsi,
     /// NFS of all versions.
     Nfs,
+    /// NBD.
+    Nbd,
 }
 
 impl Protocol {
     /// All there are.
-    pub const ALL: [Protocol; 3] = [Protocol::NvmeTcp, Protocol::Iscsi, Protocol::Nfs];
+    pub const ALL: [Protocol; 4] = [
+        Protocol::NvmeTcp,
+        Protocol::Iscsi,
+        Protocol::Nfs,
+        Protocol::Nbd,
+    ];
 
     /// As the configuration says it.
     #[must_use]
@@ -102,17 +109,20 @@ pub enum AskedProtocol {
     Nfs,
     /// NFS by RDMA alone.
     NfsRdma,
+    /// NBD.
+    Nbd,
 }
 
 impl AskedProtocol {
     /// All there are.
-    pub const ALL: [AskedProtocol; 6] = [
+    pub const ALL: [AskedProtocol; 7] = [
         AskedProtocol::NvmeTcp,
         AskedProtocol::NvmeRdma,
         AskedProtocol::Iscsi,
         AskedProtocol::Iser,
         AskedProtocol::Nfs,
         AskedProtocol::NfsRdma,
+        AskedProtocol::Nbd,
     ];
 
     /// As it is asked for, and shown.
@@ -125,6 +135,7 @@ impl AskedProtocol {
             AskedProtocol::Iser => "iser",
             AskedProtocol::Nfs => "nfs",
             AskedProtocol::NfsRdma => "nfs-rdma",
+            AskedProtocol::Nbd => "nbd",
         }
     }
 
@@ -138,6 +149,7 @@ impl AskedProtocol {
             (Protocol::Iscsi, true) => AskedProtocol::Iser,
             (Protocol::Nfs, false) => AskedProtocol::Nfs,
             (Protocol::Nfs, true) => AskedProtocol::NfsRdma,
+            (Protocol::Nbd, _) => AskedProtocol::Nbd,
         }
     }
 

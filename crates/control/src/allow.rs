@@ -45,9 +45,34 @@ pub fn allow(refused: &LastRefusal, served: &Served) -> Option<Allowed> {
             let of_nvme = || host_of_subsystem(target, host, refused.address?, served);
             let of_iscsi = || initiator_of_target(target, host, refused.address?, served);
             let of_nfs = || client_of_export(target, host, refused.address?, served);
-            of_nvme().or_else(of_iscsi).or_else(of_nfs)
+            let of_nbd = || client_of_nbd_export(target, refused.address?, served);
+            of_nvme().or_else(of_iscsi).or_else(of_nfs).or_else(of_nbd)
         }
     }
+}
+
+/// What would let a client have an NBD export.
+fn client_of_nbd_export(name: &str, from: IpAddr, served: &Served) -> Option<Allowed> {
+    let export = served
+        .nbd_exports
+        .iter()
+        .find(|export| export.name == name)?;
+    let clients = export.clients.as_ref()?;
+    if clients.iter().any(|network| network.has(from)) {
+        return None;
+    }
+    let listed: Vec<String> = clients.iter().map(ToString::to_string).collect();
+    let one = from.to_string();
+    let lines = format!(
+        "# in [[nbd_export]] name = {}:\n{}",
+        quoted(name),
+        with_one_more("clients", &listed, &one)
+    );
+    let named = [listed, vec![one]].concat();
+    let fields = Map::from_iter([("clients".to_owned(), json!(named))]);
+    let object = ObjectPath::new("nbd_export", &[name]);
+    let edit = (named.len() <= LISTED_MAX).then_some(Edit::Set { object, fields });
+    Some(Allowed { lines, edit })
 }
 
 /// One object more, in the one that is called `parent`.
@@ -354,6 +379,7 @@ mod tests {
             }],
             file_systems: Vec::new(),
             exports: Vec::new(),
+            nbd_exports: Vec::new(),
         }
     }
 
@@ -382,6 +408,7 @@ mod tests {
             ..Rule::default()
         };
         Served {
+            nbd_exports: Vec::new(),
             exports: vec![ExportSpec {
                 path: "/homes".to_owned(),
                 file_system: "homes".to_owned(),

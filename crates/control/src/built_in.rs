@@ -16,8 +16,8 @@ pub(crate) const NFS_PORT: u16 = 2049;
 pub const NFS_PORT_ELSE: u16 = 20_490;
 
 /// Without a file: one RAM volume of 1 GiB for every host, over NVMe/TCP on
-/// 127.0.0.1:4420 and over iSCSI on 127.0.0.1:3260, and one file system in memory
-/// of 1 GiB at most, over NFS on 127.0.0.1:2049.
+/// 127.0.0.1:4420, over iSCSI on 127.0.0.1:3260 and over NBD on 127.0.0.1:10809, and one file
+/// system in memory of 1 GiB at most, over NFS on 127.0.0.1:2049.
 #[must_use]
 pub fn default_config() -> Config {
     let text = FileText::of_own(built_in_text(NFS_PORT));
@@ -57,6 +57,10 @@ subsystem = "nqn.2026-01.io.weft:default-{machine}"
 portal_groups = [1]
 volumes = ["default"]
 
+[[nbd_export]]
+volume = "default"
+allow_any_client = true
+
 [[file_system]]
 name = "default"
 kind = "mem"                    # gone when weft ends
@@ -81,6 +85,10 @@ protocol = "iscsi"
 [[listener]]
 address = "127.0.0.1:{nfs_port}"
 protocol = "nfs"
+
+[[listener]]
+address = "127.0.0.1:10809"
+protocol = "nbd"
 "#
     )
 }

@@ -37,6 +37,8 @@ pub enum ReachedObject<'a> {
     },
     /// The path of an export.
     Export(&'a str),
+    /// The name of an NBD export.
+    NbdExport(&'a str),
 }
 
 /// What a host proves itself by.
@@ -314,6 +316,11 @@ impl Reached<'_> {
                 &[],
             )],
             (ReachedObject::Export(path), ClientSystem::Other) => self.nfs_own(path),
+            (ReachedObject::NbdExport(name), ClientSystem::Linux) => self.nbd_linux(name),
+            (ReachedObject::NbdExport(_), ClientSystem::Esxi | ClientSystem::Windows) => {
+                vec![step("It has no NBD: take NVMe/TCP, iSCSI or NFS", &[])]
+            }
+            (ReachedObject::NbdExport(name), ClientSystem::Other) => self.nbd_own(name),
         }
     }
 
@@ -609,6 +616,32 @@ impl Reached<'_> {
         vec![step(
             "With libnfs, as anybody",
             &[format!("nfs-ls 'nfs://{host}{path}?version=4{url_port}'")],
+        )]
+    }
+
+    fn nbd_linux(&self, name: &str) -> Vec<ClientStep> {
+        let (ip, port) = (self.address.ip(), self.address.port());
+        vec![step(
+            "From Linux, as root, with nbd-client",
+            &[
+                "modprobe nbd".to_owned(),
+                format!("nbd-client {ip} {port} /dev/nbd0 -name {}", quoted(name)),
+            ],
+        )]
+    }
+
+    fn nbd_own(&self, name: &str) -> Vec<ClientStep> {
+        let url = quoted(&format!("nbd://{}/{name}", self.address));
+        vec![step(
+            "With libnbd, QEMU or fio, as anybody",
+            &[
+                format!("nbdinfo {url}"),
+                format!("qemu-img info {url}"),
+                format!(
+                    "fio --name=nbd --ioengine=nbd --uri={url} --rw=randread --bs=4k --iodepth=32 \
+                     --size=64m"
+                ),
+            ],
         )]
     }
 

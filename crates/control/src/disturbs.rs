@@ -4,7 +4,7 @@ use auth::Network;
 use iscsi::{InitiatorAcl, PortalGroup, Target};
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, HostTerms};
-use server::{Change, NamespaceSpec, SubsystemSpec};
+use server::{Change, NamespaceSpec, NbdExportSpec, SubsystemSpec};
 
 use crate::by_name::ByName;
 
@@ -28,6 +28,7 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::AddLun { .. }
         | Change::AddFileSystem(_)
         | Change::AddExport(_)
+        | Change::AddNbdExport(_)
         | Change::SetReferrals(_)
         | Change::SetPskCompat(_)
         | Change::SetEncryption { .. }
@@ -46,6 +47,7 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::RemoveTarget { .. }
         | Change::RemoveLun { .. }
         | Change::RemoveExport { .. }
+        | Change::RemoveNbdExport { .. }
         | Change::SetKerberos(None)
         | Change::EvictConnections(_)
         | Change::ForgetGeneratedKeys { .. }
@@ -78,7 +80,25 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
             }
             _ => true,
         },
+        Change::SetNbdExport(new) => match undo {
+            Some(Change::SetNbdExport(old)) => {
+                (new.is_read_only && !old.is_read_only) || shuts_out(old, new)
+            }
+            _ => true,
+        },
         Change::SetRedirect { redirect, .. } => redirect.is_some(),
+    }
+}
+
+/// Whether a client may have an NBD export no more.
+fn shuts_out(old: &NbdExportSpec, new: &NbdExportSpec) -> bool {
+    let is_left = |network: &Network| {
+        let clients = new.clients.as_ref();
+        clients.is_none_or(|clients| clients.iter().any(|other| other.covers(network)))
+    };
+    match &old.clients {
+        None => new.clients.is_some(),
+        Some(networks) => !networks.iter().all(is_left),
     }
 }
 

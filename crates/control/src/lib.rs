@@ -22,6 +22,7 @@ mod kept_secrets;
 mod limit;
 mod listener;
 mod names;
+mod nbd;
 mod nfs;
 mod nvme;
 mod one_line;

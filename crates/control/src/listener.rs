@@ -8,7 +8,7 @@ use server::{Config, ListenerSpec, Protocol, SubsystemSpec, check};
 
 use crate::policy::pick;
 use crate::rdma::rdma;
-use crate::schema::{EXPORT, LISTENER, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};
+use crate::schema::{EXPORT, LISTENER, NBD_EXPORT, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};
 use crate::source::{Section, Sink};
 
 /// NVMe discovery's own port (NVMe/TCP Transport 1.0, section 3.1.1).
@@ -18,6 +18,7 @@ pub(crate) const PROTOCOLS: &[(&str, Protocol)] = &[
     ("nvme-tcp", Protocol::NvmeTcp),
     ("iscsi", Protocol::Iscsi),
     ("nfs", Protocol::Nfs),
+    ("nbd", Protocol::Nbd),
 ];
 
 /// Whether hosts speak TLS alone.
@@ -36,7 +37,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
         let discovery_only = section.flag(sink, "discovery_only").unwrap_or(false);
         if discovery_only && protocol != Protocol::NvmeTcp {
             let text = match protocol {
-                Protocol::Nfs => "`discovery_only` is for NVMe/TCP",
+                Protocol::Nfs | Protocol::Nbd => "`discovery_only` is for NVMe/TCP",
                 _ => "`discovery_only` is for NVMe/TCP: initiators find targets at every portal",
             };
             sink.add(&section.span_of("discovery_only"), text);
@@ -50,8 +51,14 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             sink.add(&section.span_of("tls"), text);
         }
         let rdma = rdma(sink, section, requires_tls);
-        if advertise.is_some() && protocol == Protocol::Nfs {
-            let text = "`advertise` is for NVMe/TCP and iSCSI: NFS tells no client an address";
+        if let (Some(_), Protocol::Nfs | Protocol::Nbd) = (&advertise, protocol) {
+            let what = if protocol == Protocol::Nfs {
+                "NFS"
+            } else {
+                "NBD"
+            };
+            let text =
+                format!("`advertise` is for NVMe/TCP and iSCSI: {what} tells no client an address");
             sink.add(&section.span_of("advertise"), text);
         }
         let Some(address) = address(sink, section, &listeners) else {
@@ -92,9 +99,12 @@ pub(crate) fn reachable(
     };
     let (subsystem, target) = (first(nvme, "subsystem"), first(iscsi, "target"));
     let export = first(Some(file), "export");
-    if subsystem.is_none() && target.is_none() && export.is_none() {
-        let text =
-            format!("there is no {SUBSYSTEM}, no {TARGET} and no {EXPORT}: nothing to connect to");
+    let nbd_export = first(Some(file), "nbd_export");
+    if subsystem.is_none() && target.is_none() && export.is_none() && nbd_export.is_none() {
+        let text = format!(
+            "there is no {SUBSYSTEM}, no {TARGET}, no {EXPORT} and no {NBD_EXPORT}: nothing to \
+             connect to"
+        );
         let place = nvme.or(iscsi).map_or(0..0, |section| section.span.clone());
         sink.add(&place, text);
     }
@@ -125,6 +135,14 @@ pub(crate) fn reachable(
             .any(|(protocol, _)| protocol == Protocol::Iscsi)
     {
         let text = "no [[listener]] has `protocol = \"iscsi\"`: no target could be reached";
+        sink.add(&span, text);
+    }
+    if let Some(span) = nbd_export
+        && !speaking
+            .clone()
+            .any(|(protocol, _)| protocol == Protocol::Nbd)
+    {
+        let text = "no [[listener]] has `protocol = \"nbd\"`: no NBD export could be reached";
         sink.add(&span, text);
     }
     if let Some(span) = export
@@ -174,7 +192,7 @@ fn address(
     };
     if address.port() == 0 {
         let why = "port 0 would be another port at every start; NVMe/TCP's own is 4420, iSCSI's 3260, \
-             NFS's 2049";
+             NFS's 2049, NBD's 10809";
         sink.add(&text.span, why);
         return None;
     }

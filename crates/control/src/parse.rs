@@ -11,7 +11,7 @@ use crate::snapshot_schedule::snapshot_schedules;
 use crate::source::{Section, Sink};
 use crate::targets::{self, Rest};
 use crate::volume::volumes;
-use crate::{Origin, Problem, admin, limit, listener, nfs, nvme, pattern, policy};
+use crate::{Origin, Problem, admin, limit, listener, nbd, nfs, nvme, pattern, policy};
 
 /// All of a text that could be read, and what is wrong with the rest.
 pub(crate) struct Parsed {
@@ -77,6 +77,7 @@ pub(crate) fn parse(
     let config = Config {
         snapshot_schedules: snapshot_schedules(sink, &file, &volumes),
         connection_policies: connection_policies(sink, &file, &listeners),
+        nbd_exports: nbd::exports(sink, &file, &volumes),
         volumes: volumes.list,
         subsystems,
         iscsi_targets: iscsi.targets,

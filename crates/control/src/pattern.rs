@@ -25,6 +25,7 @@ const NAMED: &[(&[&str], &str)] = &[
     (&["iscsi", "target"], "name"),
     (&["file_system"], "name"),
     (&["export"], "path"),
+    (&["nbd_export"], "name"),
 ];
 
 /// A text with patterns: what stands before each, and what follows the last.

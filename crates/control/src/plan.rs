@@ -1,6 +1,8 @@
 //! From one configuration to another while hosts are connected: the changes, in the
 //! order in which they are made.
 
+mod nbd;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use faults::Fault;
@@ -54,6 +56,7 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
     plan.file_systems();
     plan.kerberos();
     plan.exports();
+    plan.nbd_exports();
     plan.subsystems();
     plan.targets();
     if running.iscsi_discovery != desired.iscsi_discovery {
@@ -145,6 +148,7 @@ pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
         iscsi_discovery: _,
         file_systems: _,
         exports: _,
+        nbd_exports: _,
         listeners: _,
         referrals: _,
         psk_compat: _,
@@ -208,6 +212,7 @@ pub fn until_restart(desired: Config, running: &Config) -> Config {
         iscsi_discovery: desired.iscsi_discovery,
         file_systems: desired.file_systems,
         exports: desired.exports,
+        nbd_exports: desired.nbd_exports,
         listeners: desired.listeners,
         referrals: desired.referrals,
         psk_compat: desired.psk_compat,

@@ -74,6 +74,7 @@ pub const SCHEMA: &[Keys] = &[
             key("iscsi", Takes::Table(ISCSI)),
             key("nfs", Takes::Table(NFS)),
             key("export", Takes::Tables(EXPORT)),
+            key("nbd_export", Takes::Tables(NBD_EXPORT)),
             key("listener", Takes::Tables(LISTENER)),
             key("limit", Takes::Tables(LIMIT)),
             key("connection_policy", Takes::Tables(CONNECTION_POLICY)),
@@ -381,6 +382,17 @@ pub const SCHEMA: &[Keys] = &[
         ],
     ),
     (
+        NBD_EXPORT,
+        &[
+            key("name", Takes::Text),
+            key("volume", Takes::Text),
+            key("description", Takes::Text),
+            key("read_only", Takes::Flag),
+            key("clients", Takes::Texts),
+            key("allow_any_client", Takes::Flag),
+        ],
+    ),
+    (
         LIMIT,
         &[
             key("name", Takes::Text),
@@ -495,6 +507,7 @@ pub(crate) const NFS_TLS: &str = "[nfs.tls]";
 pub(crate) const KERBEROS: &str = "[nfs.kerberos]";
 pub(crate) const EXPORT: &str = "[[export]]";
 pub(crate) const CLIENT: &str = "[[export.client]]";
+pub(crate) const NBD_EXPORT: &str = "[[nbd_export]]";
 pub(crate) const LISTENER: &str = "[[listener]]";
 pub(crate) const LIMIT: &str = "[[limit]]";
 pub(crate) const CONNECTION_POLICY: &str = "[[connection_policy]]";

@@ -23,6 +23,7 @@ mod iscsi;
 mod json_schema;
 mod kerberos;
 mod limit;
+mod nbd;
 mod nfs;
 mod patterns;
 mod plan;

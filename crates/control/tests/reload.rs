@@ -27,6 +27,8 @@ struct Parts {
     targets: Vec<Option<Initiators>>,
     /// Of each file system whether it is read only where it is exported.
     exports: Vec<Option<(usize, bool)>>,
+    /// Of each NBD export its volume, and whether it is read only.
+    nbd_exports: Vec<Option<(usize, bool)>>,
     referral: bool,
     /// Whether each iSCSI listener is in a portal group of its own.
     portal_groups: bool,
@@ -57,8 +59,10 @@ struct Initiators {
     ana: usize,
 }
 
-/// NVMe/TCP at the first ones, then iSCSI, then NFS.
-const PROTOCOLS: [&str; 6] = ["nvme-tcp", "nvme-tcp", "nvme-tcp", "iscsi", "iscsi", "nfs"];
+/// NVMe/TCP at the first ones, then iSCSI, then NFS, then NBD.
+const PROTOCOLS: [&str; 7] = [
+    "nvme-tcp", "nvme-tcp", "nvme-tcp", "iscsi", "iscsi", "nfs", "nbd",
+];
 const VOLUMES: usize = 5;
 const STATES: [&str; 3] = ["optimized", "non-optimized", "inaccessible"];
 
@@ -109,18 +113,22 @@ fn parts() -> impl Strategy<Value = Parts> {
         prop::collection::vec(prop::option::of(host()), 2),
         prop::collection::vec(prop::option::of(initiators()), 2),
         prop::collection::vec(prop::option::of((0..2_usize, any::<bool>())), 2),
+        prop::collection::vec(prop::option::of((0..VOLUMES, any::<bool>())), 2),
         any::<bool>(),
         any::<bool>(),
     )
         .prop_map(
-            |(listeners, volumes, subsystems, targets, exports, referral, portal_groups)| Parts {
-                listeners,
-                volumes,
-                subsystems,
-                targets,
-                exports,
-                referral,
-                portal_groups,
+            |(listeners, volumes, subsystems, targets, exports, nbd_exports, referral, groups)| {
+                Parts {
+                    listeners,
+                    volumes,
+                    subsystems,
+                    targets,
+                    exports,
+                    nbd_exports,
+                    referral,
+                    portal_groups: groups,
+                }
             },
         )
 }
@@ -172,6 +180,19 @@ impl Parts {
                     let _ = write!(
                         text,
                         "[[export]]\npath = \"/e{n}\"\nfile_system = \"f{file_system}\"\n\
+                         allow_any_client = true\nread_only = {read_only}\n"
+                    );
+                }
+            }
+        }
+        if self.has_listener(6) {
+            for (n, export) in self.nbd_exports.iter().enumerate() {
+                if let Some((volume, read_only)) = export
+                    && self.volumes[*volume].is_some()
+                {
+                    let _ = write!(
+                        text,
+                        "[[nbd_export]]\nname = \"n{n}\"\nvolume = \"v{volume}\"\n\
                          allow_any_client = true\nread_only = {read_only}\n"
                     );
                 }
@@ -322,9 +343,14 @@ impl Parts {
         match parse(&text, &origin, &reactor::affinity()) {
             Ok(config) => Some(config),
             Err(problems) => {
-                let serves_nothing = !["[[nvme.sub", "[[iscsi.target]]", "[[export]]"]
-                    .iter()
-                    .any(|table| text.contains(table));
+                let serves_nothing = ![
+                    "[[nvme.sub",
+                    "[[iscsi.target]]",
+                    "[[export]]",
+                    "[[nbd_export]]",
+                ]
+                .iter()
+                .any(|table| text.contains(table));
                 let unserved = problems.iter().all(|p| p.text.contains("listener"));
                 assert!(serves_nothing || unserved, "{problems:?}\n{text}");
                 None
@@ -343,6 +369,7 @@ fn comparable(running: &Running) -> String {
         mut targets,
         mut file_systems,
         mut exports,
+        nbd_exports,
     } = running.served();
     let ip = |number: &u16| {
         let found = listeners.iter().find(|(known, _)| known == number);
@@ -390,6 +417,7 @@ fn comparable(running: &Running) -> String {
         .collect();
     open.sort_by_key(|(ip, ..)| *ip);
     let _ = writeln!(text, "{volumes:?}\n{file_systems:?}\n{exports:?}\n{open:?}");
+    let _ = writeln!(text, "{nbd_exports:?}");
     text
 }
 
@@ -433,6 +461,10 @@ fn rights(running: &Running) -> BTreeSet<String> {
             .iter()
             .filter(|_| listener.protocol == Protocol::Nfs)
         {
+            rights.insert(format!("by {ip}: {export:?}"));
+        }
+        let exports = served.nbd_exports.iter();
+        for export in exports.filter(|_| listener.protocol == Protocol::Nbd) {
             rights.insert(format!("by {ip}: {export:?}"));
         }
     }

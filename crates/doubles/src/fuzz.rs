@@ -7,6 +7,7 @@ mod iscsi_target;
 mod iser_target;
 mod iwarp_stream;
 mod mirror_log;
+mod nbd_connection;
 mod nfs_compounds;
 mod nfs_connection;
 mod nfs_rdma_client;
@@ -27,6 +28,7 @@ pub use iscsi_target::iscsi_target;
 pub use iser_target::iser_target;
 pub use iwarp_stream::iwarp_stream;
 pub use mirror_log::mirror_log;
+pub use nbd_connection::{nbd_connection, nbd_requests_executed};
 pub use nfs_compounds::{nfs_compounds, nfs_operations_done};
 pub use nfs_connection::nfs_connection;
 pub use nfs_rdma_client::{client as nfs_rdma_client, told as nfs_rdma_client_told};
@@ -65,6 +67,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iser_target", iser_target),
     ("iwarp_stream", iwarp_stream),
     ("mirror_log", mirror_log),
+    ("nbd_connection", nbd_connection),
     ("nfs_compounds", nfs_compounds),
     ("nfs_connection", nfs_connection),
     ("nfs_rdma_client", nfs_rdma_client),

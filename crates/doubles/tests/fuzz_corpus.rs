@@ -79,6 +79,7 @@ replays! {
     iser_target
     iwarp_stream
     mirror_log
+    nbd_connection
     nfs_compounds
     nfs_connection
     nfs_rdma_client
@@ -141,6 +142,17 @@ fn servers_of_the_corpus_answer_calls_and_make_every_kind_of_mistake() {
     for mistake in ["Invalidation", "Chunk", "Header", "NoMessage", "Rdma(Sent"] {
         assert!(count(mistake) > 0, "{mistake}: {told:?}");
     }
+}
+
+#[test]
+fn clients_of_the_corpus_have_requests_executed() {
+    let folder = fuzz_folder().join("corpus/nbd_connection");
+    let entries = fs::read_dir(folder).expect("a corpus");
+    let inputs = entries.map(|entry| fs::read(entry.expect("an entry").path()).expect("bytes"));
+    let executed: usize = inputs
+        .map(|input| fuzz::nbd_requests_executed(&input))
+        .sum();
+    assert!(executed > 50, "{executed}");
 }
 
 #[test]

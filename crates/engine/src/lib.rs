@@ -56,8 +56,8 @@ pub use orphan::Orphans;
 pub use post::{Mail, Post};
 pub use proofs::{ProofKind, ProofPlace};
 pub use protocol::{
-    AnyConnection, ConnectionEvent, ConnectionStage, HandshakeTerms, Has, Protocol, ProtocolOp,
-    Protocols,
+    AnyConnection, ConnectionEvent, ConnectionStage, FirstBytes, HandshakeTerms, Has, Protocol,
+    ProtocolOp, Protocols,
 };
 pub use rate_limits::{Goal, LimitFigures, RateLimit, Rates};
 pub use refusals::{Refusal, RefusalKind};

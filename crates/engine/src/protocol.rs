@@ -35,6 +35,16 @@ pub struct HandshakeTerms {
     pub allows_plain: bool,
 }
 
+/// What a connection may begin with.
+pub enum FirstBytes {
+    /// Those of the peer, without TLS: one that begins with it is told so.
+    Plain,
+    /// Those of the peer, by TLS or without.
+    Tls(HandshakeTerms),
+    /// Ours: the peer waits for them.
+    Server,
+}
+
 /// How far a connection has come, as its protocol sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionStage {
@@ -254,8 +264,8 @@ pub trait Protocols: Sized + 'static {
     /// Whether the listener of a number is still there.
     fn is_listening(&self, listener: u16) -> bool;
 
-    /// On what terms peers speak TLS at a listener; `None`: they speak without.
-    fn handshake_terms(&self, listener: u16) -> Option<HandshakeTerms>;
+    /// What connections that come by a listener begin with.
+    fn first_bytes(&self, listener: u16) -> FirstBytes;
 
     /// A connection that just came, of what is spoken at its listener; of any protocol
     /// where that is gone.

@@ -21,7 +21,7 @@ use crate::job::Older;
 use crate::life::ConnectionLife;
 use crate::placement::Placer;
 use crate::post::{Mail, Newcomer, ShardMail};
-use crate::protocol::{AnyConnection, Has, Protocol, Protocols};
+use crate::protocol::{AnyConnection, FirstBytes, Has, Protocol, Protocols};
 use crate::refusals::{Refusal, RefusalKind};
 use crate::shared::Shared;
 use crate::shortage::Shortage;
@@ -367,12 +367,13 @@ impl<S: Protocols> Shard<S> {
             |server: &S, id: ConnectionId, via_of: &dyn Fn(SocketAddr) -> Via, driver: &mut D| {
                 let via = via_of(connected.local_address()?);
                 let stream = Stream::new(driver.add_socket(connected)?, id.tokens());
-                let stream = match server.handshake_terms(listener) {
-                    Some(terms) => {
+                let stream = match server.first_bytes(listener) {
+                    FirstBytes::Tls(terms) => {
                         let handshake = PskHandshake::server(terms.known);
                         stream.with_handshake(handshake, terms.allows_plain)
                     }
-                    None => stream.with_handshake(Handshake::NotSpoken, true),
+                    FirstBytes::Plain => stream.with_handshake(Handshake::NotSpoken, true),
+                    FirstBytes::Server => stream,
                 };
                 let now = driver.now();
                 Ok(server.open(id, stream, (via, place), driver.pool(), now))

@@ -14,6 +14,11 @@ pub struct NbdError {
 impl NbdError {
     /// The export is not to be written.
     pub const READ_ONLY: NbdError = NbdError::new(nbd_error::EPERM, "the export is read-only");
+    /// Another host has reserved the volume.
+    pub const RESERVATION: NbdError =
+        NbdError::new(nbd_error::EPERM, "another host has reserved the volume");
+    /// The volume is encrypted, and its key is missing.
+    pub const LOCKED: NbdError = NbdError::new(nbd_error::EIO, "the volume is locked");
     /// Data could not be read or written.
     pub const IO: NbdError = NbdError::new(nbd_error::EIO, "the volume failed");
     /// There is no memory for it now.

@@ -15,6 +15,7 @@ use machine::locked;
 use nfsd::exports::Rule;
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, Referral, Registry, Subsystem};
+use serve_nbd::NbdExportSpec;
 use serve_nfs::{ExportSpec, FileSystemSpec, KerberosSettings};
 use store::{EncryptionSettings, RemoteAt, ReplaceError, ResizeError, Volume};
 
@@ -31,6 +32,7 @@ mod iscsi;
 pub(crate) mod kerberos;
 mod listener;
 mod namespaces;
+mod nbd;
 mod volume;
 
 /// A change of what is served.
@@ -252,6 +254,16 @@ pub enum Change {
         /// In order: the first whose clients match decides.
         rules: Vec<Rule>,
     },
+    /// Exports a volume over NBD.
+    AddNbdExport(NbdExportSpec),
+    /// Takes an export away; its clients' connections end, its volume stays.
+    RemoveNbdExport {
+        /// Its name.
+        name: String,
+    },
+    /// Sets what an export of the same volume is: connections of clients that it lets in no more
+    /// end.
+    SetNbdExport(NbdExportSpec),
     /// Ends connections: of NVMe with their controllers; of iSCSI when their initiators were
     /// asked to log out. Those that have gone meanwhile are left out.
     EvictConnections(Vec<ConnectionRef>),
@@ -463,14 +475,16 @@ impl Shared {
             Change::AddExport(spec) => self.add_export(spec),
             Change::RemoveExport { path } => self.remove_export(&path),
             Change::SetExport { path, rules } => self.set_export(&path, rules),
+            Change::AddNbdExport(spec) => self.add_nbd_export(&spec),
+            Change::RemoveNbdExport { name } => self.remove_nbd_export(&name),
+            Change::SetNbdExport(spec) => self.set_nbd_export(spec),
             Change::EvictConnections(connections) => Ok(self.evict_connections(&connections)),
             Change::ForgetGeneratedKeys { host } => {
                 self.nvme.registry().forget_generated_keys(&host);
                 Ok(Left::Nothing)
             }
             Change::EvictClient { id } => Ok(self.evict_client(id)),
-            Change::SetDrained(true) => Ok(self.drain()),
-            Change::SetDrained(false) => Ok(self.end_drain()),
+            Change::SetDrained(is_drained) => Ok(self.set_drained(is_drained)),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use auth::Secret;
 use iscsi::{Auth, InitiatorAcl};
 use nvmf::{ANA_GROUPS_MAX, CNTLID_MAX, NSID_MAX};
+use serve_nbd::NbdExportSpec;
 use store::{Info, Names, Spec};
 
 /// The largest logical unit number that flat space addressing has (SAM-5,
@@ -22,6 +23,9 @@ pub const LISTENERS_MAX: usize = 64;
 
 /// Bytes of a volume's name at most.
 const VOLUME_NAME_BYTES_MAX: usize = 64;
+
+/// Bytes of the description of an NBD export at most: a list of many is told at once.
+const NBD_DESCRIPTION_BYTES_MAX: usize = 256;
 
 /// Bytes of a schedule's name at most: a time follows it.
 const SCHEDULE_NAME_BYTES_MAX: usize = 40;
@@ -65,6 +69,20 @@ pub fn volume_name(name: &str) -> Result<(), String> {
 /// What it may be.
 pub fn file_system_name(name: &str) -> Result<(), String> {
     volume_name(name).map_err(|why| why.replacen("a volume's", "a file system's", 1))
+}
+
+/// What is exported over NBD: its name is like a volume's, and its description is a string.
+///
+/// # Errors
+/// What it may be.
+pub fn nbd_export(spec: &NbdExportSpec) -> Result<(), String> {
+    volume_name(&spec.name).map_err(|why| why.replacen("a volume's", "an NBD export's", 1))?;
+    match spec.description.len() > NBD_DESCRIPTION_BYTES_MAX || spec.description.contains('\0') {
+        true => Err(format!(
+            "a description is at most {NBD_DESCRIPTION_BYTES_MAX} bytes without zeros"
+        )),
+        false => Ok(()),
+    }
 }
 
 /// The name of a schedule of snapshots, behind which their names have a time.

@@ -13,6 +13,7 @@ use nvmf::rdma::CrcPolicy;
 use nvmf::transport::{Transport, Transports};
 use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 pub use serve_iscsi::Ana;
+use serve_nbd::NbdExportSpec;
 use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings, TlsFiles};
 
 /// Everything that a target is started with; checked by `control` before.
@@ -32,6 +33,8 @@ pub struct Config {
     pub exports: Vec<ExportSpec>,
     /// How NFS is served.
     pub nfs: NfsSettings,
+    /// What volumes are served over NBD, and to which clients.
+    pub nbd_exports: Vec<NbdExportSpec>,
     /// Where hosts come in; a listener's number is its place in this list.
     pub listeners: Vec<ListenerSpec>,
     /// Other discovery services that this one names.
@@ -210,7 +213,7 @@ pub enum AdminSocket {
 
 impl Config {
     /// Takes volumes and file systems away, and with them their namespaces,
-    /// logical units and exports.
+    /// logical units and exports of both protocols.
     pub fn leave_out(&mut self, volumes: &[String], file_systems: &[String]) {
         self.volumes.retain(|spec| !volumes.contains(&spec.name));
         for subsystem in &mut self.subsystems {
@@ -220,6 +223,8 @@ impl Config {
         for target in &mut self.iscsi_targets {
             target.luns.retain(|lun| !volumes.contains(&lun.volume));
         }
+        self.nbd_exports
+            .retain(|export| !volumes.contains(&export.volume));
         self.file_systems
             .retain(|spec| !file_systems.contains(&spec.name));
         self.exports
@@ -238,6 +243,7 @@ impl Default for Config {
             file_systems: Vec::new(),
             exports: Vec::new(),
             nfs: NfsSettings::default(),
+            nbd_exports: Vec::new(),
             listeners: Vec::new(),
             referrals: Vec::new(),
             psk_compat: PskCompat::default(),
@@ -331,6 +337,7 @@ impl ListenerSpec {
             (Protocol::Nfs, Transports::Tcp) => "NFS",
             (Protocol::Nfs, Transports::Both) => "NFS/RDMA and NFS",
             (Protocol::Nfs, Transports::Rdma) => "NFS/RDMA",
+            (Protocol::Nbd, _) => "NBD",
         }
     }
 
@@ -338,6 +345,14 @@ impl ListenerSpec {
     pub fn iscsi(address: SocketAddr) -> Self {
         ListenerSpec {
             protocol: Protocol::Iscsi,
+            ..ListenerSpec::from(address)
+        }
+    }
+
+    /// Where NBD is spoken.
+    pub fn nbd(address: SocketAddr) -> Self {
+        ListenerSpec {
+            protocol: Protocol::Nbd,
             ..ListenerSpec::from(address)
         }
     }
@@ -361,6 +376,8 @@ pub enum Protocol {
     Iscsi,
     /// NFS, of every version, and MOUNT.
     Nfs,
+    /// NBD.
+    Nbd,
 }
 
 impl From<SocketAddr> for ListenerSpec {

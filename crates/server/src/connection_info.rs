@@ -56,6 +56,8 @@ pub enum ConnectionRole {
     },
     /// Of NFS, with the client whose session it has used last, if it has one.
     Nfs(Option<u64>),
+    /// Of an NBD export.
+    Nbd,
 }
 
 /// What is listed.

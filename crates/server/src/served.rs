@@ -1,6 +1,7 @@
 //! What is served now, in the words of a configuration.
 
 use engine::LastRefusal;
+use serve_nbd::NbdExportSpec;
 use serve_nfs::ExportSpec;
 
 use crate::config::{IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
@@ -24,6 +25,8 @@ pub struct Served {
     pub file_systems: Vec<String>,
     /// What of them is exported.
     pub exports: Vec<ExportSpec>,
+    /// What volumes are exported over NBD, by name.
+    pub nbd_exports: Vec<NbdExportSpec>,
 }
 
 impl Running {
@@ -47,6 +50,7 @@ impl Shared {
     /// What is served now.
     pub fn served(&self) -> Served {
         let (subsystems, targets) = (self.subsystems(), self.targets());
+        let nbd_exports = self.nbd.exports().specs();
         let state = self.state();
         let listeners = state.listeners.iter();
         let volumes = state.volumes.iter();
@@ -58,6 +62,7 @@ impl Shared {
                 .collect(),
             file_systems: file_systems.map(|fs| fs.info().name.clone()).collect(),
             exports: state.exports.clone(),
+            nbd_exports,
             subsystems,
             targets,
         }

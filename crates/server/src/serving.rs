@@ -11,7 +11,7 @@ use engine::fence::Scope;
 use engine::hosts::HostPlace;
 use engine::job::{Jobs, Older};
 use engine::{
-    Connection as _, ConnectionEvent, ConnectionId, ConnectionLife, HandshakeTerms, Has, JobId,
+    Connection as _, ConnectionEvent, ConnectionId, ConnectionLife, FirstBytes, Has, JobId,
     Protocol as _, Protocols, Via,
 };
 use iscsi::accepted::IserSettings;
@@ -44,6 +44,8 @@ pub enum ServedConnection {
     Iscsi(Box<serve_iscsi::IscsiConnection>),
     /// Of NFS.
     Nfs(Box<serve_nfs::NfsConnection>),
+    /// Of NBD.
+    Nbd(Box<serve_nbd::NbdConnection>),
 }
 
 /// Places of its table that a reactor looks at in one turn for who asks.
@@ -53,9 +55,10 @@ const PLACES_IN_TURN: usize = 256;
 const NVME: u32 = 0;
 const ISCSI: u32 = 1;
 pub(crate) const NFS: u32 = 2;
+const NBD: u32 = 3;
 
 /// What protocols are called in metrics, by their numbers.
-pub(crate) const PROTOCOLS: [&str; PROTOCOLS_MAX] = ["nvme-tcp", "iscsi", "nfs"];
+pub(crate) const PROTOCOLS: [&str; PROTOCOLS_MAX] = ["nvme-tcp", "iscsi", "nfs", "nbd"];
 
 /// What the connections of one reactor share.
 pub struct Serving {
@@ -65,6 +68,7 @@ pub struct Serving {
     nvme: Rc<serve_nvme::Local>,
     iscsi: Rc<serve_iscsi::Local>,
     nfs: Rc<serve_nfs::Local>,
+    nbd: Rc<serve_nbd::NbdLocal>,
     /// Streams by RDMA.
     streams: StreamCounts,
 }
@@ -75,6 +79,7 @@ impl From<Arc<Shared>> for Serving {
         let nvme = Jobs::new(NVME, marks.clone());
         let iscsi = Jobs::new(ISCSI, marks.clone());
         let nfs = Jobs::new(NFS, marks.clone());
+        let nbd = Jobs::new(NBD, marks.clone());
         let streams = StreamCounts::default();
         Serving {
             nvme: Rc::new(serve_nvme::Local::new(
@@ -92,6 +97,7 @@ impl From<Arc<Shared>> for Serving {
                 nfs,
                 streams.clone(),
             )),
+            nbd: Rc::new(serve_nbd::NbdLocal::new(shared.nbd.clone(), nbd)),
             streams,
             marks,
             shared,
@@ -102,7 +108,7 @@ impl From<Arc<Shared>> for Serving {
 macro_rules! has {
     ($protocol:ident :: $connection:ident, $kind:ident, $local:ident) => {
         impl Has<$protocol::$connection> for Serving {
-            fn local(&self) -> &Rc<$protocol::Local> {
+            fn local(&self) -> &Rc<<$protocol::$connection as engine::Protocol>::Local> {
                 &self.$local
             }
 
@@ -124,6 +130,7 @@ macro_rules! has {
 has!(serve_nvme::NvmeConnection, Nvme, nvme);
 has!(serve_iscsi::IscsiConnection, Iscsi, iscsi);
 has!(serve_nfs::NfsConnection, Nfs, nfs);
+has!(serve_nbd::NbdConnection, Nbd, nbd);
 
 /// The same of the jobs of each protocol.
 macro_rules! all_jobs {
@@ -139,6 +146,10 @@ macro_rules! all_jobs {
             },
             {
                 let $jobs = serve_nfs::NfsConnection::jobs(&$self.nfs);
+                $each
+            },
+            {
+                let $jobs = serve_nbd::NbdConnection::jobs(&$self.nbd);
                 $each
             },
         ]
@@ -166,14 +177,18 @@ impl Protocols for Serving {
         self.shared.state().listeners.contains_key(&listener)
     }
 
-    fn handshake_terms(&self, listener: u16) -> Option<HandshakeTerms> {
+    fn first_bytes(&self, listener: u16) -> FirstBytes {
         let state = self.shared.state();
-        let spec = &state.listeners.get(&listener)?.spec;
-        let (protocol, requires_tls) = (spec.protocol, spec.requires_tls);
+        let open = state.listeners.get(&listener);
+        let spoken = open.map(|open| (open.spec.protocol, open.spec.requires_tls));
         drop(state);
-        match protocol {
-            Protocol::NvmeTcp => Some(serve_nvme::handshake_terms(&self.shared.nvme, requires_tls)),
-            Protocol::Iscsi | Protocol::Nfs => None,
+        match spoken {
+            Some((Protocol::NvmeTcp, requires_tls)) => {
+                let terms = serve_nvme::handshake_terms(&self.shared.nvme, requires_tls);
+                FirstBytes::Tls(terms)
+            }
+            Some((Protocol::Nbd, _)) => FirstBytes::Server,
+            Some((Protocol::Iscsi | Protocol::Nfs, _)) | None => FirstBytes::Plain,
         }
     }
 
@@ -205,6 +220,7 @@ impl Protocols for Serving {
                 let rdma = nfs_rdma(&self.shared.limits, rdma);
                 Serving::any(serve_nfs::open((&self.nfs, rdma), stream, came, here))
             }
+            Protocol::Nbd => Serving::any(serve_nbd::open(&self.nbd, stream, came, here)),
         }
     }
 
@@ -236,7 +252,10 @@ impl Protocols for Serving {
             ISCSI => serve_iscsi::IscsiConnection::jobs(&self.iscsi)
                 .borrow()
                 .owner(job),
-            _ => serve_nfs::NfsConnection::jobs(&self.nfs)
+            NFS => serve_nfs::NfsConnection::jobs(&self.nfs)
+                .borrow()
+                .owner(job),
+            _ => serve_nbd::NbdConnection::jobs(&self.nbd)
                 .borrow()
                 .owner(job),
         }
@@ -257,7 +276,8 @@ impl Protocols for Serving {
         match job.table() {
             NVME => shard.end_file_work::<serve_nvme::NvmeConnection, D>(driver, job, result),
             ISCSI => shard.end_file_work::<serve_iscsi::IscsiConnection, D>(driver, job, result),
-            _ => shard.end_file_work::<serve_nfs::NfsConnection, D>(driver, job, result),
+            NFS => shard.end_file_work::<serve_nfs::NfsConnection, D>(driver, job, result),
+            _ => shard.end_file_work::<serve_nbd::NbdConnection, D>(driver, job, result),
         }
     }
 
@@ -272,6 +292,9 @@ impl Protocols for Serving {
             }
             ServerMail::Nfs(mail) => {
                 shard.on_protocol_mail::<serve_nfs::NfsConnection, D>(driver, mail)
+            }
+            ServerMail::Nbd(mail) => {
+                shard.on_protocol_mail::<serve_nbd::NbdConnection, D>(driver, mail);
             }
             ServerMail::Report(to) => shard.report_to(to),
             ServerMail::Connections(asked, first) => {
@@ -378,37 +401,40 @@ fn tell_connections(shard: &Shard, asked: Arc<ConnectionsAsked>, first: usize, n
     }
 }
 
+/// What is told of a queue pair.
+fn queue_info(c: &serve_nvme::NvmeConnection, life: ConnectionLife, now: Nanos) -> ConnectionInfo {
+    let machine = &c.core().link.machine;
+    let (queue, role) = match c.queue() {
+        None => (None, ConnectionRole::Stranger),
+        Some(queue) => {
+            let (cntlid, qid, entries) = (queue.cntlid, queue.qid, queue.entries);
+            let role = ConnectionRole::Queue {
+                cntlid,
+                qid,
+                entries,
+                is_authenticated: queue.is_authenticated,
+            };
+            (Some((queue.host, queue.subsystem)), role)
+        }
+    };
+    let (host, target) = queue.unzip();
+    ConnectionInfo {
+        base: c.core().info(life, now),
+        protocol: Protocol::NvmeTcp,
+        is_rdma: machine.transport() == Transport::Rdma,
+        host,
+        target,
+        in_flight: machine.queue().in_flight(),
+        header_digest: machine.header_digest(),
+        data_digest: machine.data_digest(),
+        role,
+    }
+}
+
 impl ServedConnection {
     fn info(&self, life: ConnectionLife, now: Nanos) -> ConnectionInfo {
         match self {
-            ServedConnection::Nvme(c) => {
-                let machine = &c.core().link.machine;
-                let (queue, role) = match c.queue() {
-                    None => (None, ConnectionRole::Stranger),
-                    Some(queue) => {
-                        let (cntlid, qid, entries) = (queue.cntlid, queue.qid, queue.entries);
-                        let role = ConnectionRole::Queue {
-                            cntlid,
-                            qid,
-                            entries,
-                            is_authenticated: queue.is_authenticated,
-                        };
-                        (Some((queue.host, queue.subsystem)), role)
-                    }
-                };
-                let (host, target) = queue.unzip();
-                ConnectionInfo {
-                    base: c.core().info(life, now),
-                    protocol: Protocol::NvmeTcp,
-                    is_rdma: machine.transport() == Transport::Rdma,
-                    host,
-                    target,
-                    in_flight: machine.queue().in_flight(),
-                    header_digest: machine.header_digest(),
-                    data_digest: machine.data_digest(),
-                    role,
-                }
-            }
+            ServedConnection::Nvme(c) => queue_info(c, life, now),
             ServedConnection::Iscsi(c) => {
                 let machine = &c.core().link.machine;
                 let (host, target) = c.names();
@@ -443,6 +469,20 @@ impl ServedConnection {
                     false => ConnectionRole::Nfs(c.client()),
                 },
             },
+            ServedConnection::Nbd(c) => ConnectionInfo {
+                base: c.core().info(life, now),
+                protocol: Protocol::Nbd,
+                is_rdma: false,
+                host: None,
+                target: c.names().1.map(str::to_owned),
+                in_flight: c.core().link.machine.in_flight(),
+                header_digest: false,
+                data_digest: false,
+                role: match c.is_stranger() {
+                    true => ConnectionRole::Stranger,
+                    false => ConnectionRole::Nbd,
+                },
+            },
         }
     }
 }
@@ -453,6 +493,7 @@ macro_rules! each {
             ServedConnection::Nvme($connection) => $call,
             ServedConnection::Iscsi($connection) => $call,
             ServedConnection::Nfs($connection) => $call,
+            ServedConnection::Nbd($connection) => $call,
         }
     };
 }

@@ -29,6 +29,8 @@ pub enum ServerMail {
     Iscsi(serve_iscsi::IscsiMail),
     /// Of NFS.
     Nfs(serve_nfs::NfsMail),
+    /// Of NBD.
+    Nbd(serve_nbd::NbdMail),
     /// Say what you have done.
     Report(Sender<Report>),
     /// Tell of your connections, from this place of the table on.
@@ -56,6 +58,12 @@ impl From<serve_iscsi::IscsiMail> for ServerMail {
 impl From<serve_nfs::NfsMail> for ServerMail {
     fn from(mail: serve_nfs::NfsMail) -> ServerMail {
         ServerMail::Nfs(mail)
+    }
+}
+
+impl From<serve_nbd::NbdMail> for ServerMail {
+    fn from(mail: serve_nbd::NbdMail) -> ServerMail {
+        ServerMail::Nbd(mail)
     }
 }
 
@@ -98,6 +106,8 @@ pub struct Shared {
     pub(crate) iscsi: Arc<serve_iscsi::Service>,
     /// What serves NFS.
     pub nfs: Arc<serve_nfs::Service>,
+    /// What is exported over NBD. Its lock is taken before that of the state where both are held.
+    pub(crate) nbd: Arc<serve_nbd::NbdService>,
     /// One for each reactor; set before the first one runs.
     pub mailboxes: Arc<Mailboxes>,
     /// Taken after the registries, and before what is behind subsystems and targets,

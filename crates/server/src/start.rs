@@ -601,6 +601,7 @@ pub fn assemble(
     let nvme = nvme_of(config, &state, (&engine, &mailboxes), nothing.clone());
     let iscsi = iscsi_of(config, &state, (&engine, &mailboxes), (&nvme, nothing));
     let nfs = nfs_of(config, &mut state, opened, (&engine, &mailboxes))?;
+    let nbd = nbd_of(config, (&engine, &mailboxes));
     let hears: [Weak<dyn Hears>; 2] = [Arc::downgrade(&nvme) as _, Arc::downgrade(&iscsi) as _];
     engine.set_hearing(hears.into());
     let shared = Arc::new(Shared {
@@ -609,6 +610,7 @@ pub fn assemble(
         nvme,
         iscsi,
         nfs: Arc::new(nfs),
+        nbd: Arc::new(nbd),
         mailboxes,
         state: Mutex::new(state),
         changes: Mutex::default(),
@@ -622,23 +624,31 @@ pub fn assemble(
                 shared.set_states(target, lun, states, then);
             }
         }));
-    for spec in &config.volumes {
-        shared.take_files(spec).map_err(StartError::Config)?;
-    }
-    for spec in &config.subsystems {
-        let change = shared.insert_subsystem(&mut shared.registry(), spec);
-        // No host is connected yet.
-        let _ = change.map_err(StartError::Config)?;
-    }
-    for spec in &config.iscsi_targets {
-        // Likewise.
-        let _ = shared.insert_target(spec).map_err(StartError::Config)?;
-    }
+    insert_all(&shared, config).map_err(StartError::Config)?;
     if worker == BlockingWorker::Thread {
         let started = shared.engine.start_blocking_worker();
         started.map_err(|error| StartError::Reactor(config.cpus[0], error))?;
     }
     Ok(shared)
+}
+
+/// Puts in what is to be served of volumes.
+fn insert_all(shared: &Shared, config: &Config) -> Result<(), ChangeError> {
+    for spec in &config.volumes {
+        shared.take_files(spec)?;
+    }
+    for spec in &config.subsystems {
+        // No host is connected yet.
+        let _ = shared.insert_subsystem(&mut shared.registry(), spec)?;
+    }
+    for spec in &config.iscsi_targets {
+        // Likewise.
+        let _ = shared.insert_target(spec)?;
+    }
+    for spec in &config.nbd_exports {
+        shared.insert_nbd_export(spec)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn handshake_timeout(limits: &Limits) -> Nanos {
@@ -661,6 +671,18 @@ fn nvme_of(
     let places = serve_nvme::Subsystems::new(nothing, state.listener_numbers());
     let (engine, post) = (engine.clone(), mailboxes.clone());
     Arc::new(serve_nvme::Service::new(engine, post, registry, places))
+}
+
+/// What serves NBD: no export yet.
+fn nbd_of(
+    config: &Config,
+    (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
+) -> serve_nbd::NbdService {
+    let settings = serve_nbd::NbdSettings {
+        in_flight_max: config.limits.queue_entries_max,
+        handshake_timeout: handshake_timeout(&config.limits),
+    };
+    serve_nbd::NbdService::new(engine.clone(), mailboxes.clone(), settings)
 }
 
 /// What serves iSCSI: no target yet. Targets may share the states of subsystems.

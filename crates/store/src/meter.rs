@@ -211,7 +211,7 @@ pub struct IoMeter {
 }
 
 /// Protocols that are told apart: each has its number.
-pub const PROTOCOLS_MAX: usize = 3;
+pub const PROTOCOLS_MAX: usize = 4;
 
 /// What came to a volume, by the number of the protocol.
 pub type IoMeters = [IoMeter; PROTOCOLS_MAX];

@@ -36,7 +36,7 @@ impl HostRow {
     /// By which it is asked for: what stands for a subnet is no address of it.
     pub fn evicted_as(&self) -> String {
         match (self.protocol, self.addresses.first()) {
-            (Protocol::Nfs, Some(address)) => address.to_string(),
+            (Protocol::Nfs | Protocol::Nbd, Some(address)) => address.to_string(),
             _ => self.host.clone(),
         }
     }
@@ -190,10 +190,13 @@ impl<'a> Between<'a> {
             rows.entry(key)
                 .or_insert_with(|| self.host(protocol, name, &seen));
         }
-        let by_address = self.nfs_hosts();
+        let by_address = self.nameless_hosts();
         for connection in &self.now.connections.connections {
             let name = match connection.protocol {
-                Protocol::Nfs => by_address.get(&connection.peer.ip()).copied(),
+                Protocol::Nfs | Protocol::Nbd => {
+                    let key = (connection.protocol, connection.peer.ip());
+                    by_address.get(&key).copied()
+                }
                 _ => connection.host.as_ref(),
             };
             let Some(name) = name.cloned() else {
@@ -207,11 +210,15 @@ impl<'a> Between<'a> {
         rows.into_values().collect()
     }
 
-    /// What figures call those of NFS.
-    fn nfs_hosts(&self) -> BTreeMap<IpAddr, &'a String> {
-        let nfs = self.now.hosts.hosts.iter();
-        let nfs = nfs.filter(|host| host.protocol == Protocol::Nfs);
-        nfs.flat_map(|host| host.addresses.iter().map(|own| (*own, &host.in_figures)))
+    /// What figures call those of NFS and NBD, which go by their addresses.
+    fn nameless_hosts(&self) -> BTreeMap<(Protocol, IpAddr), &'a String> {
+        let hosts = self.now.hosts.hosts.iter();
+        let hosts = hosts.filter(|host| matches!(host.protocol, Protocol::Nfs | Protocol::Nbd));
+        hosts
+            .flat_map(|host| {
+                let addresses = host.addresses.iter();
+                addresses.map(|own| ((host.protocol, *own), &host.in_figures))
+            })
             .collect()
     }
 
@@ -331,10 +338,12 @@ impl<'a> Between<'a> {
             sums.0 += of.ios.saturating_sub(ios);
             sums.1 += of.io_bytes.saturating_sub(bytes);
         }
-        let (seen, by_address) = (self.of_each(hosts_of), self.nfs_hosts());
+        let (seen, by_address) = (self.of_each(hosts_of), self.nameless_hosts());
         let rows = self.now.clients.clients.iter().map(|of| {
             let (ios, bytes) = done.get(&*of.id).copied().unwrap_or_default();
-            let host = of.address.and_then(|address| by_address.get(&address));
+            let host = of
+                .address
+                .and_then(|address| by_address.get(&(Protocol::Nfs, address)));
             let rates = self.rates(seen.each_ref().map(|seen| {
                 let figures = seen.get(&(Protocol::Nfs, host?.as_str()));
                 figures.map(|figures| &figures.ops)

@@ -36,12 +36,26 @@ pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
         let about = file_system(config, &export.file_system);
         let _ = writeln!(text, "    files of {about}");
     }
+    for export in &config.nbd_exports {
+        let allowed = match &export.clients {
+            None => "any client".to_owned(),
+            Some(networks) => count(networks.len(), "host or network"),
+        };
+        let read_only = if export.is_read_only {
+            ", read only"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "  NBD export {}  ({allowed}{read_only})", export.name);
+        let _ = writeln!(text, "    {}", volume(config, &export.volume));
+    }
     for (listener, address) in config.listeners.iter().zip(addresses) {
         let what = match (listener.protocol, listener.discovery_only) {
             (Protocol::NvmeTcp, false) => " with discovery",
             (Protocol::NvmeTcp, true) => ", discovery only",
             (Protocol::Iscsi, _) => "",
             (Protocol::Nfs, _) => " 4.2, 4.1, 4.0 and 3",
+            (Protocol::Nbd, _) => "",
         };
         let what = format!("{}{what}", listener.spoken());
         let _ = write!(text, "  on {address} {what}");
@@ -211,6 +225,7 @@ pub fn commands(config: &Config, addresses: &[SocketAddr]) -> String {
     let mut text = nvme_commands(config, addresses).unwrap_or_default();
     text += &iscsi_commands(config, addresses).unwrap_or_default();
     text += &nfs_commands(config, addresses).unwrap_or_default();
+    text += &nbd_commands(config, addresses).unwrap_or_default();
     let is_open = |address: &SocketAddr| address.ip().is_unspecified();
     if !text.is_empty() && addresses.iter().any(is_open) {
         text += "From another machine: with an address of this one.\n";
@@ -264,6 +279,15 @@ fn nfs_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
         listener.protocol == Protocol::Nfs && !listener.rdma.is_only()
     })?;
     Some(steps(ReachedObject::Export(path), address))
+}
+
+/// Those for the first NBD export, on the first listener for NBD.
+fn nbd_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
+    let name = &config.nbd_exports.first()?.name;
+    let (_, address) = first(config, addresses, |_, listener| {
+        listener.protocol == Protocol::Nbd
+    })?;
+    Some(steps(ReachedObject::NbdExport(name), address))
 }
 
 /// The commands that connect from Linux, and those of programs that need no kernel.

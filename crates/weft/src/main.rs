@@ -58,12 +58,12 @@ const USAGE: u8 = 2;
 /// ended in order, as far as it could.
 const INTERNAL: u8 = 3;
 
-/// Network storage in user space: volumes served over NVMe/TCP and iSCSI, files
+/// Network storage in user space: volumes served over NVMe/TCP, iSCSI and NBD, files
 /// over NFS.
 ///
 /// Without a command: `serve` on a built-in configuration, one RAM volume of
-/// 1 GiB on 127.0.0.1:4420 (NVMe/TCP) and 127.0.0.1:3260 (iSCSI), and files in
-/// memory on 127.0.0.1:2049 (NFS), or 20490 if that is taken.
+/// 1 GiB on 127.0.0.1:4420 (NVMe/TCP), 127.0.0.1:3260 (iSCSI) and
+/// 127.0.0.1:10809 (NBD), and files in memory on 127.0.0.1:2049 (NFS), or 20490 if that is taken.
 #[derive(Parser)]
 #[command(
     version = env!("WEFT_VERSION"),

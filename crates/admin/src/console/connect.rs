@@ -16,7 +16,7 @@ use crate::access::AdminCaller;
 use crate::body::body_of;
 use crate::off_thread::{Served, off_thread};
 use crate::problem::Problem;
-use crate::self_test::{self, of_exports, of_subsystem, of_target};
+use crate::self_test::{self, of_exports, of_nbd_exports, of_subsystem, of_target};
 use crate::served::ServedFile;
 
 /// The commands for what was chosen.
@@ -70,6 +70,11 @@ fn asked(served: &ServedFile, pairs: &Pairs) -> Result<SelfTestRequest, Problem>
             (asked.target, asked.lun) = (Some(target.to_owned()), Some(lun));
         }
         ReachedObject::Export(path) => asked.export = Some(path.to_owned()),
+        ReachedObject::NbdExport(_) => {
+            return Err(bad(
+                "weft has no NBD client to try it with: run `nbdinfo` on the client",
+            ));
+        }
     }
     Ok(asked)
 }
@@ -103,7 +108,7 @@ fn shown(served: &ServedFile, page: &Page<'_>, pairs: &Pairs, tested: Option<Sel
         host_is: match what {
             ReachedObject::Subsystem { .. } => Some("as host NQN"),
             ReachedObject::Unit { .. } => Some("as initiator"),
-            ReachedObject::Export(_) => None,
+            ReachedObject::Export(_) | ReachedObject::NbdExport(_) => None,
         },
         host: pairs.one("host").unwrap_or_default().to_owned(),
         tested,
@@ -144,6 +149,13 @@ fn all(served: &ServedNow) -> Vec<(String, ReachedObject<'_>, Vec<SocketAddr>)> 
         let path = &*export.path;
         let what = ReachedObject::Export(path);
         (format!("NFS {path}"), what, addresses.clone())
+    }));
+    let addresses = of_nbd_exports(served);
+    let exports = served.nbd_exports.iter();
+    all.extend(exports.map(|export| {
+        let name = &*export.name;
+        let what = ReachedObject::NbdExport(name);
+        (format!("NBD {name}"), what, addresses.clone())
     }));
     all.retain(|(.., addresses)| !addresses.is_empty());
     all

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use super::EditProblem;
 use crate::schema::{
     ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, CONNECTION_POLICY, DISCOVERY, EXPORT, FILE_SYSTEM,
-    GROUP, HOST, INITIATOR, ISCSI, KERBEROS, LIMIT, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY,
-    PORTAL_GROUP, REFERRAL, SNAPSHOT_SCHEDULE, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME,
-    is_secret, keys_of,
+    GROUP, HOST, INITIATOR, ISCSI, KERBEROS, LIMIT, LISTENER, LUN, NAMESPACE, NBD_EXPORT, NFS,
+    NVME, POLICY, PORTAL_GROUP, REFERRAL, SNAPSHOT_SCHEDULE, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN,
+    Takes, VOLUME, is_secret, keys_of,
 };
 use crate::source::nearest;
 
@@ -186,6 +186,7 @@ pub(crate) const KINDS: &[Kind] = &[
     kind("export", file(&["export"]), EXPORT, Naming::First(&["path"]), None),
     kind("export/client", export(&["client"]), CLIENT, Naming::First(&["clients"]),
         named("clients", "clients")),
+    kind("nbd_export", file(&["nbd_export"]), NBD_EXPORT, Naming::First(&["name", "volume"]), None),
     kind("listener", file(&["listener"]), LISTENER, ADDRESS, None),
     kind("limit", file(&["limit"]), LIMIT, NAME, None),
     kind("connection_policy", file(&["connection_policy"]), CONNECTION_POLICY, NAME, None),
@@ -208,6 +209,7 @@ pub(super) const REFERENCES: &[(&str, &str, &str)] = &[
     ("listener", "subsystem", "listeners"),
     ("listener", "subsystem/ana", "listener"),
     ("listener", "portal_group", "listeners"),
+    ("volume", "nbd_export", "volume"),
     ("volume", "limit", "volumes"),
     ("export", "limit", "exports"),
     ("volume", "snapshot_schedule", "volumes"),

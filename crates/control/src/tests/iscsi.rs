@@ -53,11 +53,12 @@ fn a_plain_target_is_the_default_one() {
 }
 
 #[test]
-fn the_default_serves_one_volume_by_both_protocols() {
+fn the_default_serves_one_volume_by_all_protocols_of_volumes() {
     let config = default_config();
     let target = &config.iscsi_targets[0];
     assert_eq!(target.luns, [LunSpec::new(0, &*config.volumes[0].name)]);
     assert_eq!(target.ana, Ana::Subsystem(config.subsystems[0].nqn.clone()));
+    assert_eq!(config.nbd_exports[0].volume, config.volumes[0].name);
     let listeners = config
         .listeners
         .iter()
@@ -66,6 +67,7 @@ fn the_default_serves_one_volume_by_both_protocols() {
         (4420, Protocol::NvmeTcp),
         (3260, Protocol::Iscsi),
         (2049, Protocol::Nfs),
+        (10809, Protocol::Nbd),
     ];
     assert!(listeners.eq(expected));
     assert!(
@@ -523,7 +525,7 @@ fn listeners_are_checked_against_targets_and_subsystems() {
     expect(
         nothing,
         "7:1",
-        &["no [[nvme.subsystem]], no [[iscsi.target]] and no [[export]]"],
+        &["no [[nvme.subsystem]], no [[iscsi.target]], no [[export]] and no [[nbd_export]]"],
     );
 }
 

@@ -10,9 +10,16 @@ impl Shared {
         self.nvme.registry().is_drained()
     }
 
+    pub(super) fn set_drained(&self, is_drained: bool) -> Left {
+        match is_drained {
+            true => self.drain(),
+            false => self.end_drain(),
+        }
+    }
+
     /// No host is let in from now on. First those that are here hear that no path gives
     /// access; when all I/O that began before is over, initiators are asked to log out.
-    pub(super) fn drain(&self) -> Left {
+    fn drain(&self) -> Left {
         self.let_in(false);
         for edit in self.drained_subsystems(true) {
             self.allow_less(edit);
@@ -25,7 +32,7 @@ impl Shared {
     }
 
     /// Hosts are let in again, and paths have the states that were set.
-    pub(super) fn end_drain(&self) -> Left {
+    fn end_drain(&self) -> Left {
         self.let_in(true);
         let left = self.allow_more(self.drained_subsystems(false));
         left.then(|shared| shared.widen_targets(shared.target_names()))
@@ -36,6 +43,7 @@ impl Shared {
         self.iscsi.registry().set_drained(!lets);
         self.iscsi.places().set_drained(!lets);
         self.nfs.nfsd().set_drained(!lets);
+        self.nbd.exports().set_drained(!lets);
     }
 
     fn drained_subsystems(&self, is_drained: bool) -> Vec<Edit> {

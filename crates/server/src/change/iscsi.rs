@@ -437,7 +437,7 @@ fn check_portal_groups(groups: &[PortalGroup], state: &ServedState) -> ChangeOut
         }
         for (place, number) in group.portals.iter().enumerate() {
             let protocol = state.protocol_to_be(*number);
-            if protocol.is_none_or(|protocol| protocol == Protocol::Nfs) {
+            if protocol.is_none_or(|protocol| matches!(protocol, Protocol::Nfs | Protocol::Nbd)) {
                 return invalid(format!(
                     "there is no iSCSI or NVMe/TCP listener with number {number}"
                 ));

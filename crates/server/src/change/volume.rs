@@ -34,7 +34,8 @@ impl Shared {
 
     fn expect_unplaced(&self, volume: &Arc<dyn Volume>) -> ChangeOutcome {
         let user = self.nvme.places().user(volume);
-        match user.or_else(|| self.iscsi.places().user(volume)) {
+        let user = user.or_else(|| self.iscsi.places().user(volume));
+        match user.or_else(|| self.nbd.exports().user(volume)) {
             Some(user) => Err(ChangeError::InUse(volume.info().name.clone(), user)),
             None => Ok(()),
         }
@@ -135,12 +136,14 @@ impl Shared {
             let result = volume.resize(size_bytes, allow_shrink);
             result.map_err(ChangeError::Resize)?;
             let size_bytes = volume.size_bytes();
+            self.nbd.republish_volume(&volume, size_bytes);
             let hosts = || self.allow_more(self.sizes(&volume, size_bytes));
             return Ok(self.grow_luns(&volume, size_bytes, hosts));
         }
         // Hosts see the end first, then what was under way behind it ends,
         // and only then is anything cut off.
         self.state().in_change.push(volume.clone());
+        self.nbd.republish_volume(&volume, size_bytes);
         self.shrink_luns(&volume, size_bytes);
         let sizes = self.sizes(&volume, size_bytes);
         sizes.into_iter().for_each(|edit| self.allow_less(edit));
@@ -158,6 +161,7 @@ impl Shared {
                 }
                 // It has the size that it had.
                 let size_bytes = volume.size_bytes();
+                shared.nbd.republish_volume(&volume, size_bytes);
                 let hosts = || shared.allow_more(shared.sizes(&volume, size_bytes));
                 let back = shared.grow_luns(&volume, size_bytes, hosts);
                 back.run(shared, Box::new(move |shared, _| done(shared, outcome)));

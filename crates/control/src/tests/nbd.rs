@@ -1,0 +1,105 @@
+//! NBD exports of a file.
+
+use server::{Change, NbdExportSpec, Protocol};
+
+use super::*;
+
+/// A file that exports the volume "a" over NBD, with more in the export.
+fn file(export: &str) -> String {
+    format!(
+        "[[volume]]\nname = \"a\"\nkind = \"ram\"\nsize = \"1MiB\"\n\
+         [[nbd_export]]\n{export}\n\
+         [[listener]]\naddress = \"127.0.0.1:10809\"\nprotocol = \"nbd\"\n"
+    )
+}
+
+const ANY: &str = "volume = \"a\"\nallow_any_client = true";
+
+#[test]
+fn export_is_called_as_its_volume_and_needs_no_other_protocol() {
+    let config = read(&file(ANY)).unwrap();
+    assert_eq!(config.listeners[0].protocol, Protocol::Nbd);
+    let wanted = NbdExportSpec {
+        name: "a".into(),
+        volume: "a".into(),
+        description: String::new(),
+        is_read_only: false,
+        clients: None,
+    };
+    assert_eq!(config.nbd_exports, [wanted]);
+}
+
+#[test]
+fn every_key_of_an_export_arrives() {
+    let text = file(
+        "name = \"b\"\nvolume = \"a\"\ndescription = \"of tests\"\nread_only = true\n\
+         clients = [\"192.0.2.0/24\", \"2001:db8::1\"]",
+    );
+    let config = read(&text).unwrap();
+    let export = &config.nbd_exports[0];
+    assert_eq!((&*export.name, &*export.volume), ("b", "a"));
+    assert_eq!(export.description, "of tests");
+    assert!(export.is_read_only);
+    let clients = export.clients.as_ref().expect("not any");
+    for (address, is_in) in [
+        ("192.0.2.7", true),
+        ("192.0.3.7", false),
+        ("2001:db8::1", true),
+        ("2001:db8::2", false),
+    ] {
+        let address = address.parse().expect("an address");
+        let found = clients.iter().any(|network| network.has(address));
+        assert_eq!(found, is_in, "{address}");
+    }
+}
+
+#[test]
+fn mistakes_of_exports_are_told_where_they_are() {
+    for (export, part) in [
+        ("allow_any_client = true", "volume"),
+        (
+            "volume = \"b\"\nallow_any_client = true",
+            "there is no volume \"b\"",
+        ),
+        ("volume = \"a\"", "no client could connect"),
+        (
+            "volume = \"a\"\nclients = [\"::1\"]\nallow_any_client = true",
+            "contradict",
+        ),
+        ("volume = \"a\"\nclients = [\"here\"]", "here"),
+        (
+            "name = \"a b\"\nvolume = \"a\"\nallow_any_client = true",
+            "an NBD export's name",
+        ),
+        (
+            "volume = \"a\"\nallow_any_client = true\n[[nbd_export]]\nvolume = \"a\"\n\
+             allow_any_client = true",
+            "is there already",
+        ),
+    ] {
+        let problems = read(&file(export)).expect_err(export);
+        let told = problems.iter().any(|problem| problem.text.contains(part));
+        assert!(told, "{export}: {problems:?}");
+    }
+    let text = file(ANY).replace("\"nbd\"", "\"nfs\"");
+    let problems = read(&text).expect_err("no listener");
+    assert!(problems[0].text.contains("no NBD export could be reached"));
+}
+
+#[test]
+fn exports_change_while_their_clients_are_connected() {
+    let before = read(&file(ANY)).unwrap();
+    let fixed = read(&file(&format!("{ANY}\nread_only = true"))).unwrap();
+    let planned = crate::plan(&before, &fixed).unwrap();
+    assert_eq!(planned.len(), 1);
+    let set = Change::SetNbdExport(fixed.nbd_exports[0].clone());
+    assert_eq!((&planned[0].change, planned[0].disturbs), (&set, true));
+    let back = crate::plan(&fixed, &before).unwrap();
+    assert!(!back[0].disturbs, "clients may do more");
+    let other = read(&file(&format!("name = \"b\"\n{ANY}"))).unwrap();
+    let planned = crate::plan(&before, &other).unwrap();
+    let changes: Vec<_> = planned.iter().map(|step| &step.change).collect();
+    let remove = Change::RemoveNbdExport { name: "a".into() };
+    let add = Change::AddNbdExport(other.nbd_exports[0].clone());
+    assert_eq!(changes, [&remove, &add]);
+}

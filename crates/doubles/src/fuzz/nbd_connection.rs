@@ -1,0 +1,119 @@
+//! Any client against the machine of an NBD connection.
+
+use std::collections::VecDeque;
+
+use machine::Tag;
+use nbd::{NbdAnswer, NbdExport, NbdOp, NbdServer, NbdSettings, RequestKind, descriptors};
+use random::Random;
+use testkit::End;
+use wire::nbd::{OPTION_MAGIC, nbd_magic};
+
+use super::records;
+
+/// The export that there is.
+const DISK: &str = "disk";
+/// Bytes of a read that are given memory.
+const READ_BYTES_MAX: u64 = 1 << 16;
+
+/// The stream that `records` stand for.
+fn stream_of(input: &[u8]) -> VecDeque<u8> {
+    let mut stream = VecDeque::from([0, 0, 0, 3]);
+    for (mode, bytes) in records(input) {
+        match mode >> 6 {
+            1 => {
+                stream.extend(OPTION_MAGIC.to_be_bytes());
+                stream.extend(u32::from(mode & 15).to_be_bytes());
+                stream.extend((bytes.len() as u32).to_be_bytes());
+            }
+            2 => stream.extend(nbd_magic::REQUEST.to_be_bytes()),
+            3 => stream.extend(nbd_magic::EXTENDED_REQUEST.to_be_bytes()),
+            _ => {}
+        }
+        stream.extend(bytes);
+    }
+    stream
+}
+
+fn export() -> NbdExport {
+    NbdExport {
+        name: DISK.to_owned(),
+        description: "of tests".to_owned(),
+        size_bytes: 1 << 20,
+        block_bytes: 512,
+        is_read_only: false,
+        is_fast_to_zero: true,
+    }
+}
+
+/// Any client against the machine. An input is 4 bytes of seed, then records: a mode, a length (16
+/// bits, little endian) and so many bytes. The two highest bits of a mode say what stands before
+/// the bytes: nothing; the header of an option, whose kind the four lowest bits are; the magic of
+/// a request; that of an extended one.
+pub fn nbd_connection(input: &[u8]) {
+    nbd_requests_executed(input);
+}
+
+/// The same: how many requests were executed.
+pub fn nbd_requests_executed(input: &[u8]) -> usize {
+    let Some((seed, rest)) = input.split_first_chunk::<4>() else {
+        return 0;
+    };
+    let mut random = Random::new(u64::from(u32::from_le_bytes(*seed)));
+    let mut stream = stream_of(rest);
+    let settings = NbdSettings {
+        in_flight_max: 4,
+        handshake_timeout: 1,
+    };
+    let mut end = End::new(NbdServer::new(settings, 0));
+    let (mut executed, mut open, mut sent) = (0, Vec::new(), VecDeque::new());
+    let mut idle = 0;
+    while idle < 8 {
+        let mut has_moved = end.receive(&mut stream, 1 + random.below(2000) as usize) > 0;
+        while let Some(op) = end.next_op() {
+            has_moved = true;
+            match op {
+                NbdOp::List => end.machine.list([(DISK, "of tests")].into_iter()),
+                NbdOp::Find => {
+                    let is_there = ["", DISK].contains(&end.machine.asked_name());
+                    let _ = end.machine.found(is_there.then(export));
+                }
+                NbdOp::Prepare { tag, len, .. } => {
+                    end.set_memory(tag, vec![0; len as usize]);
+                    end.machine.prepared(tag);
+                }
+                NbdOp::Execute { tag } => open.push(tag),
+                NbdOp::Fatal(_) => {}
+            }
+        }
+        if !open.is_empty() && random.one_in(2) {
+            has_moved = true;
+            executed += 1;
+            let tag = open.swap_remove(random.below(open.len() as u64) as usize);
+            complete(&mut end, tag);
+        }
+        if random.one_in(2) {
+            has_moved |= end.transmit_some(&mut sent, 1 + random.below(3) as usize);
+            sent.clear();
+        }
+        idle = if has_moved { 0 } else { idle + 1 };
+    }
+    assert!(end.machine.in_flight() <= 4, "no more than that");
+    executed
+}
+
+fn complete(end: &mut End<NbdServer>, tag: Tag) {
+    let request = end.machine.request_of(tag);
+    let data = match request.kind {
+        RequestKind::Read => vec![0; request.len.min(READ_BYTES_MAX) as usize],
+        RequestKind::BlockStatus { .. } => {
+            let parts = [(4096, true), (u64::MAX, false)].into_iter();
+            descriptors(&request, end.machine.is_extended(), parts, 64)
+        }
+        _ => Vec::new(),
+    };
+    let data_len = data.len() as u32;
+    if data_len > 0 {
+        end.set_memory(tag, data);
+    }
+    end.machine.complete(tag, NbdAnswer::Done { data_len });
+}

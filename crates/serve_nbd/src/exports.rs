@@ -1,0 +1,166 @@
+//! What is exported, and to which clients.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use auth::Network;
+use engine::ConnectionRef;
+use nbd::NbdExport;
+use store::Volume;
+
+/// Bytes of the largest block that NBD has (section "Size constraints" of the protocol).
+const BLOCK_BYTES_MAX: u32 = 64 << 10;
+
+/// A volume as clients of NBD are served it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NbdExportSpec {
+    /// What clients call it.
+    pub name: String,
+    /// Name of the volume.
+    pub volume: String,
+    /// For people; may be empty.
+    pub description: String,
+    /// Nothing is written through it.
+    pub is_read_only: bool,
+    /// Where clients come from that may have it; `None` for anywhere.
+    pub clients: Option<Vec<Network>>,
+}
+
+/// An export that there is.
+pub struct ServedExport {
+    /// As it was configured.
+    pub spec: NbdExportSpec,
+    /// What it serves.
+    pub volume: Arc<dyn Volume>,
+    /// Bytes that clients see.
+    size_bytes: u64,
+    /// Clients that have it, as [`ConnectionRef::pack`] packs them.
+    connections: BTreeMap<u64, IpAddr>,
+}
+
+impl ServedExport {
+    fn allows(&self, address: IpAddr) -> bool {
+        let clients = self.spec.clients.as_ref();
+        clients.is_none_or(|clients| clients.iter().any(|network| network.has(address)))
+    }
+
+    /// As clients are told of it now.
+    pub fn told(&self) -> NbdExport {
+        let info = self.volume.info();
+        NbdExport {
+            name: self.spec.name.clone(),
+            description: self.spec.description.clone(),
+            size_bytes: self.size_bytes,
+            block_bytes: info.block_bytes.min(BLOCK_BYTES_MAX),
+            is_read_only: self.spec.is_read_only || info.read_only,
+            // A hole is made at once, and no byte is written.
+            is_fast_to_zero: info.is_thin,
+        }
+    }
+}
+
+/// All exports.
+#[derive(Default)]
+pub struct NbdExports {
+    by_name: BTreeMap<String, ServedExport>,
+    /// No client is let in.
+    is_drained: bool,
+}
+
+impl NbdExports {
+    /// What a client at an address may have.
+    pub(crate) fn seen_from(&self, address: IpAddr) -> impl Iterator<Item = &ServedExport> {
+        let all = self.by_name.values();
+        all.filter(move |export| !self.is_drained && export.allows(address))
+    }
+
+    /// The export of a name, if a client at an address may have it. Without a name it is the only
+    /// one that the client may have.
+    pub(crate) fn find(&self, name: &str, address: IpAddr) -> Option<&ServedExport> {
+        let mut seen = self.seen_from(address);
+        if !name.is_empty() {
+            return seen.find(|export| export.spec.name == name);
+        }
+        let only = seen.next();
+        only.filter(|_| seen.next().is_none())
+    }
+
+    /// From now on no client is let in, or they are again. Those that are here stay.
+    pub fn set_drained(&mut self, is_drained: bool) {
+        self.is_drained = is_drained;
+    }
+
+    /// A client has the export of a name.
+    pub(crate) fn enter(&mut self, name: &str, connection: u64, address: IpAddr) {
+        if let Some(export) = self.by_name.get_mut(name) {
+            export.connections.insert(connection, address);
+        }
+    }
+
+    /// It has it no more.
+    pub(crate) fn leave(&mut self, name: &str, connection: u64) {
+        if let Some(export) = self.by_name.get_mut(name) {
+            export.connections.remove(&connection);
+        }
+    }
+
+    /// The export of a name.
+    pub fn get(&self, name: &str) -> Option<&ServedExport> {
+        self.by_name.get(name)
+    }
+
+    /// As they were configured, by name.
+    pub fn specs(&self) -> Vec<NbdExportSpec> {
+        let all = self.by_name.values();
+        all.map(|export| export.spec.clone()).collect()
+    }
+
+    /// Clients are to see another size of a volume: the exports that are to be published for it.
+    pub(crate) fn set_size(&mut self, volume: &Arc<dyn Volume>, size_bytes: u64) -> Vec<String> {
+        let all = self.by_name.values_mut();
+        let of_it = all.filter(|export| Arc::ptr_eq(&export.volume, volume));
+        let changed = of_it.map(|export| {
+            export.size_bytes = size_bytes;
+            export.spec.name.clone()
+        });
+        changed.collect()
+    }
+
+    /// In words, what still uses the volume.
+    pub fn user(&self, volume: &Arc<dyn Volume>) -> Option<String> {
+        let mut all = self.by_name.values();
+        let export = all.find(|export| Arc::ptr_eq(&export.volume, volume))?;
+        Some(format!("the NBD export \"{}\"", export.spec.name))
+    }
+
+    /// Exports a volume; there is no export of the name.
+    pub fn insert(&mut self, spec: NbdExportSpec, volume: Arc<dyn Volume>) {
+        let export = ServedExport {
+            spec: spec.clone(),
+            size_bytes: volume.size_bytes(),
+            volume,
+            connections: BTreeMap::new(),
+        };
+        self.by_name.insert(spec.name, export);
+    }
+
+    /// Takes an export away: what it was, and the connections that had it.
+    pub fn remove(&mut self, name: &str) -> Option<(ServedExport, Vec<ConnectionRef>)> {
+        let export = self.by_name.remove(name)?;
+        let connections = export.connections.keys().copied();
+        let connections = connections.map(ConnectionRef::unpack).collect();
+        Some((export, connections))
+    }
+
+    /// Sets what an export of the same volume is from now on: the connections that may have it no
+    /// more. `None`: there is none of the name.
+    pub fn set(&mut self, spec: NbdExportSpec) -> Option<Vec<ConnectionRef>> {
+        let export = self.by_name.get_mut(&spec.name)?;
+        export.spec = spec;
+        let gone = export.connections.iter();
+        let gone = gone.filter(|(_, address)| !export.allows(**address));
+        let gone: BTreeSet<u64> = gone.map(|(connection, _)| *connection).collect();
+        Some(gone.into_iter().map(ConnectionRef::unpack).collect())
+    }
+}
