@@ -69,6 +69,7 @@ pub static RELEASE: System = System {
         "xfsprogs",
         "iproute2",
         "libiscsi-bin",
+        "libnbd-bin",
         "libnfs-utils",
         "mount",
         "multipath-tools",

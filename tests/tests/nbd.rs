@@ -1,0 +1,250 @@
+//! Other people's NBD clients on this machine: libnbd's programs, QEMU's block driver and fio.
+
+#![forbid(unsafe_code)]
+
+use interop::child::output;
+use interop::guest;
+use interop::packages::Sysroot;
+use interop::systems::RELEASE;
+use interop::weft::{WeftProcess, free_address};
+use needs::needs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+const MIB: usize = 1 << 20;
+
+/// Exports of each kind of volume: a sparse file of 512 byte blocks, memory of 4096 byte blocks,
+/// and memory that may not be written; and one for another network.
+fn config(address: SocketAddr, io: &str) -> String {
+    format!(
+        r#"
+[policy]
+io = "{io}"
+[[volume]]
+name = "file"
+kind = "file"
+path = "file.img"
+size = "64MiB"
+block_bytes = 512
+[[volume]]
+name = "ram"
+kind = "ram"
+size = "64MiB"
+block_bytes = 4096
+[[nbd_export]]
+volume = "file"
+description = "a sparse file"
+allow_any_client = true
+[[nbd_export]]
+volume = "ram"
+clients = ["127.0.0.0/8"]
+[[nbd_export]]
+name = "fixed"
+volume = "ram"
+read_only = true
+allow_any_client = true
+[[nbd_export]]
+name = "elsewhere"
+volume = "ram"
+clients = ["192.0.2.0/24"]
+[[listener]]
+address = "{address}"
+protocol = "nbd"
+"#
+    )
+}
+
+struct Served {
+    sysroot: Sysroot,
+    target: WeftProcess,
+    address: SocketAddr,
+    folder: tempfile::TempDir,
+}
+
+impl Served {
+    fn new(name: &str, io: &str) -> Served {
+        let (sysroot, _) = guest::prepare(&RELEASE).expect("what the clients are made of");
+        let address = free_address();
+        let target = WeftProcess::serve(name, &config(address, io), address);
+        Served {
+            sysroot,
+            target,
+            address,
+            folder: tempfile::tempdir().expect("a folder"),
+        }
+    }
+
+    fn url(&self, export: &str) -> String {
+        format!("nbd://{}/{export}", self.address)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// What a program says that succeeds.
+    fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let mut command = self.sysroot.command(&format!("usr/bin/{program}"));
+        let said = output(command.args(arguments));
+        let said = said.unwrap_or_else(|e| panic!("{program} {arguments:?}: {e}"));
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// What qemu-io says, whether its steps succeed or not.
+    fn qemu_io(&self, export: &str, options: &[&str], steps: &[&str]) -> String {
+        let mut command = self.sysroot.command("usr/bin/qemu-io");
+        command.args(["-f", "raw", "-d", "unmap"]).args(options);
+        for step in steps {
+            command.args(["-c", step]);
+        }
+        let said = command.arg(self.url(export)).output().expect("it runs");
+        let said = [said.stdout, said.stderr].concat();
+        String::from_utf8_lossy(&said).into_owned()
+    }
+}
+
+/// An image of which each third block of 4 KiB is a hole.
+fn image(path: &str) -> Vec<u8> {
+    let mut bytes = vec![0; 64 * MIB];
+    for (at, block) in (0u64..).zip(bytes.chunks_mut(4096)) {
+        if at % 3 != 0 {
+            block[..8].copy_from_slice(&at.to_le_bytes());
+        }
+    }
+    std::fs::write(path, &bytes).expect("an image");
+    bytes
+}
+
+fn libnbd(io: &str) {
+    let served = Served::new("libnbd", io);
+    let listed = served.run("nbdinfo", &["--list", &served.url("")]);
+    for name in ["file", "ram", "fixed"] {
+        assert!(listed.contains(&format!("export=\"{name}\"")), "{listed}");
+    }
+    assert!(!listed.contains("elsewhere"), "{listed}");
+    let info = served.run("nbdinfo", &[&served.url("file")]);
+    for words in [
+        "export-size: 67108864",
+        "a sparse file",
+        "can_multi_conn: true",
+        "can_fast_zero: true",
+        "is_read_only: false",
+        "block_size_minimum: 512",
+        "base:allocation",
+    ] {
+        assert!(info.contains(words), "no {words} in {info}");
+    }
+    let fixed = served.run("nbdinfo", &[&served.url("fixed")]);
+    assert!(fixed.contains("is_read_only: true"), "{fixed}");
+    let there = served.path("there.img");
+    let bytes = image(&there);
+    for export in ["file", "ram"] {
+        let (url, back) = (served.url(export), served.path("back.img"));
+        served.run("nbdcopy", &["--flush", &there, &url]);
+        served.run("nbdcopy", &[&url, &back]);
+        assert!(std::fs::read(Path::new(&back)).expect("what came back") == bytes);
+        let map = served.run("nbdinfo", &["--map", &url]);
+        assert!(map.contains("data"), "{map}");
+    }
+    // What is not written is a hole, of the one and of the other.
+    served.qemu_io("ram", &[], &["discard 0 64M"]);
+    let map = served.run("nbdinfo", &["--map", &served.url("ram")]);
+    assert!(map.contains("hole,zero") && !map.contains("data"), "{map}");
+    served.target.expect_orderly_end();
+}
+
+#[needs(guest)]
+#[test]
+fn libnbd_lists_copies_and_maps_over_epoll() {
+    libnbd("epoll");
+}
+
+#[needs(guest, io_uring)]
+#[test]
+fn libnbd_lists_copies_and_maps_over_io_uring() {
+    libnbd("io_uring");
+}
+
+#[needs(guest)]
+#[test]
+fn qemu_converts_compares_and_writes_in_all_ways() {
+    let served = Served::new("qemu-nbd", "auto");
+    let (there, back) = (served.path("there.img"), served.path("back.img"));
+    let bytes = image(&there);
+    for export in ["file", "ram"] {
+        let url = served.url(export);
+        let info = served.run("qemu-img", &["info", &url]);
+        assert!(info.contains("64 MiB"), "{info}");
+        let raw = ["-f", "raw"];
+        served.run(
+            "qemu-img",
+            &["convert", "-n", raw[0], raw[1], "-O", "raw", &there, &url],
+        );
+        let compared = served.run(
+            "qemu-img",
+            &["compare", "-f", "raw", "-F", "raw", &there, &url],
+        );
+        assert!(compared.contains("identical"), "{compared}");
+        served.run(
+            "qemu-img",
+            &["convert", "-f", "raw", "-O", "raw", &url, &back],
+        );
+        assert!(std::fs::read(&back).expect("what came back") == bytes);
+        served.run(
+            "qemu-img",
+            &["bench", "-f", "raw", "-c", "2000", "-d", "16", "-w", &url],
+        );
+        let said = served.qemu_io(
+            export,
+            &[],
+            &[
+                "write -P 1 0 1M",
+                "write -f -P 2 1M 64k",
+                "write -z 4M 1M",
+                "write -z -u 8M 1M",
+                "discard 16M 16M",
+                "flush",
+                "read -P 1 0 1M",
+                "read -P 2 1M 64k",
+                "read -P 0 4M 1M",
+                "read -P 0 8M 1M",
+                "read -P 0 16M 1M",
+            ],
+        );
+        assert!(!said.contains("failed") && !said.contains("rror"), "{said}");
+    }
+    let said = served.qemu_io("fixed", &["-r"], &["read 0 1M"]);
+    assert!(said.contains("1 MiB, 1 ops"), "{said}");
+    let said = served.qemu_io("elsewhere", &[], &["read 0 1M"]);
+    assert!(
+        said.contains("not available") || said.contains("no such export"),
+        "{said}"
+    );
+    served.target.expect_orderly_end();
+}
+
+#[needs(guest)]
+#[test]
+fn fio_verifies_what_it_wrote() {
+    let served = Served::new("fio-nbd", "auto");
+    for export in ["file", "ram"] {
+        let url = format!("--uri={}", served.url(export));
+        let said = served.run(
+            "fio",
+            &[
+                "--name=nbd",
+                "--ioengine=nbd",
+                &url,
+                "--rw=randwrite",
+                "--bs=4k-64k",
+                "--blockalign=4k",
+                "--iodepth=32",
+                "--size=48m",
+                "--verify=crc32c",
+                "--verify_fatal=1",
+            ],
+        );
+        assert!(said.contains("err= 0"), "{said}");
+    }
+    served.target.expect_orderly_end();
+}
