@@ -25,7 +25,10 @@ use std::sync::Arc;
 use wire::mount3::mount_proc3;
 use wire::nfs3::nfs_proc3;
 use wire::nfs4::{nfs_opnum4, offset4};
+use wire::nlm4::nlm4_proc;
+use wire::nsm::sm_proc;
 use wire::rpc::{accept_stat, auth_stat};
+use wire::rpcbind::{pmap_proc, rpcb_proc};
 
 pub use iwarp::{CountedStream, QpCounts, StreamCounts, TerminateCounts};
 
@@ -140,6 +143,14 @@ pub enum Procedure {
     Nfs3(nfs_proc3),
     /// One of MOUNT, never its NULL.
     Mount3(mount_proc3),
+    /// One of the Network Lock Manager, never its NULL.
+    Nlm4(nlm4_proc),
+    /// One of the Network Status Monitor, never its NULL.
+    Nsm(sm_proc),
+    /// One of the port mapper, version 2, never its NULL.
+    Pmap(pmap_proc),
+    /// One of its versions 3 and 4, never their NULL.
+    Rpcb(rpcb_proc),
 }
 
 /// Why a COMPOUND has no further operations in [`Call::args`]; of NFSv3's WRITE,

@@ -36,6 +36,7 @@ mod readdir;
 pub mod reason;
 mod recovery;
 mod retransmission;
+pub mod rpcbind;
 mod run;
 mod security;
 mod sequence;
@@ -120,6 +121,8 @@ pub struct Nfsd {
     pub(crate) events: events::Events,
     /// No client comes.
     is_drained: AtomicBool,
+    /// What the port mapper tells.
+    pub(crate) ports: Mutex<rpcbind::ProgramPorts>,
 }
 
 impl Nfsd {
@@ -149,6 +152,7 @@ impl Nfsd {
             mounts: mount::Mounts::default(),
             events: events::Events::default(),
             is_drained: AtomicBool::new(false),
+            ports: Mutex::new(Arc::new([])),
         }
     }
 

@@ -3,18 +3,21 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use machine::Tag;
-use store::fs::{self, Caller, FileId, FsOp, ObjectKind, Output, Progress};
+use reactor::{FileIo, Token};
+use store::fs::{self, Caller, FileId, FileSystem, FsOp, ObjectKind, Output, Progress, Task, Time};
 use wire::mount3::{
     AUTH_FLAVORS_MAX, MNTNAMLEN, dirpath, groupnode, mount_proc3, mountbody, mountres3,
     mountres3_ok, mountstat3, name,
 };
+use wire::rpc::{AUTH_NONE, AUTH_SYS, RPC_AUTH_GSS_KRB5, RPC_AUTH_GSS_KRB5I, RPC_AUTH_GSS_KRB5P};
 use wire::xdr::{Decode, Encode, List, Opaque, Reader, XdrError};
 
-use crate::call::{Around, Step};
+use crate::Nfsd;
 use crate::exports::Clients;
+use crate::handle::Handle;
+use crate::peer::Peer;
 use crate::pseudo::View;
 use crate::reason::Reason;
 
@@ -59,6 +62,20 @@ impl Mounts {
     }
 }
 
+/// What a call finds around it while it runs.
+pub(crate) struct MountAround<'a> {
+    /// The server.
+    pub(crate) nfsd: &'a Nfsd,
+    /// Its client.
+    pub(crate) peer: &'a Peer,
+    /// File work of its reactor.
+    pub(crate) files: &'a mut dyn FileIo,
+    /// What completions for it are to carry.
+    pub(crate) token: Token,
+    /// The time of day.
+    pub(crate) time: Time,
+}
+
 /// A call under way.
 pub(crate) struct MountCall {
     procedure: mount_proc3,
@@ -68,6 +85,8 @@ pub(crate) struct MountCall {
     /// Of the export.
     export: u32,
     file: FileId,
+    /// In its place, a directory above the exports.
+    pseudo: Option<FileId>,
     /// The kind of `file`, when it is known.
     kind: Option<ObjectKind>,
     status: mountstat3,
@@ -89,21 +108,28 @@ impl MountCall {
             at: 0,
             export: 0,
             file: FileId(0),
+            pseudo: None,
             kind: None,
             status: mountstat3::MNT3_OK,
         })
     }
 
-    /// Goes on as far as it can.
-    pub(crate) fn advance(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
+    /// Goes on as far as it can: what it waits for, or `None` where its results are appended.
+    pub(crate) fn advance(
+        &mut self,
+        args: &[u8],
+        around: &mut MountAround<'_>,
+        to: &mut Vec<u8>,
+    ) -> Option<(Arc<dyn FileSystem>, Task)> {
         let client = around.peer.address.ip().to_canonical();
         let (mounts, events) = (&around.nfsd.mounts, &around.nfsd.events);
         let path = path_of(args)
             .ok()
             .and_then(|path| str::from_utf8(path).ok());
         if let mount_proc3::MOUNTPROC3_MNT = self.procedure {
-            if let Some(step) = self.walk(path, around) {
-                return step;
+            let waits = self.walk(path, around);
+            if waits.is_some() {
+                return waits;
             }
             if let (mountstat3::MNT3_OK, Some(path)) = (self.status, path)
                 && mounts.add(client, path)
@@ -121,22 +147,23 @@ impl MountCall {
             events.mount(client, gone, false);
         }
         let view = &around.peer.view;
-        let reply = around.link.machine.reply(tag);
-        let to = reply.bytes();
         match self.procedure {
-            mount_proc3::MOUNTPROC3_MNT => self.mounted(view, to),
+            mount_proc3::MOUNTPROC3_MNT => self.mounted(view, around.nfsd, to),
             mount_proc3::MOUNTPROC3_DUMP => mounts.with(|list| dump(list, client, to)),
             mount_proc3::MOUNTPROC3_EXPORT => export(view, to),
             mount_proc3::MOUNTPROC3_UMNT
             | mount_proc3::MOUNTPROC3_UMNTALL
             | mount_proc3::MOUNTPROC3_NULL => {}
         }
-        Step::Sent
+        None
     }
 
-    /// Goes down the path until it is known what lies there; a step where it has
-    /// to wait for that.
-    fn walk(&mut self, path: Option<&str>, around: &mut Around<'_>) -> Option<Step> {
+    /// Goes down the path until it is known what lies there; what it has to wait for.
+    fn walk(
+        &mut self,
+        path: Option<&str>,
+        around: &mut MountAround<'_>,
+    ) -> Option<(Arc<dyn FileSystem>, Task)> {
         if around.nfsd.is_drained() {
             self.status = mountstat3::MNT3ERR_SERVERFAULT;
             let (events, peer) = (&around.nfsd.events, &*around.peer);
@@ -145,6 +172,10 @@ impl MountCall {
         }
         let found = path.and_then(|path| around.peer.view.export_at(path));
         let Some((granted, names)) = found else {
+            self.pseudo = path.and_then(|path| around.peer.view.directory_at(path));
+            if self.pseudo.is_some() {
+                return None;
+            }
             // A client that may not mount a path does not learn whether it exists.
             self.status = mountstat3::MNT3ERR_ACCES;
             let asked = path.unwrap_or("?");
@@ -180,7 +211,7 @@ impl MountCall {
             };
             match fs.start(&caller, op, around.files, around.token) {
                 Progress::Done(result) => self.take(result),
-                Progress::Pending(task) => return Some(Step::Pending(fs.clone(), task)),
+                Progress::Pending(task) => return Some((fs.clone(), task)),
             }
         }
         if self.kind.is_some_and(|kind| kind != ObjectKind::Directory) {
@@ -210,7 +241,15 @@ impl MountCall {
         }
     }
 
-    fn mounted(&self, view: &View, to: &mut Vec<u8>) {
+    fn mounted(&self, view: &View, nfsd: &Nfsd, to: &mut Vec<u8>) {
+        if let Some(dir) = self.pseudo {
+            // Every flavor: each export says which it takes.
+            let all: &[u32] = match nfsd.has_gss() {
+                true => &ALL_FLAVORS,
+                false => &ALL_FLAVORS[..2],
+            };
+            return mounted_at(Handle::Pseudo(dir), all, to);
+        }
         let granted = view.granted(self.export);
         let (mountstat3::MNT3_OK, Some(granted)) = (self.status, granted) else {
             let status = match self.status {
@@ -219,15 +258,27 @@ impl MountCall {
             };
             return mountres3::default(status).encode(to);
         };
-        let handle = granted.export.handle(self.file).encode();
         let flavors = granted.rule.flavors.iter().map(|flavor| flavor.number());
         let flavors: Vec<u32> = flavors.take(AUTH_FLAVORS_MAX as usize).collect();
-        mountres3::MNT3_OK(mountres3_ok {
-            fhandle: Opaque(&handle),
-            auth_flavors: List::Of(&flavors),
-        })
-        .encode(to);
+        mounted_at(granted.export.handle(self.file), &flavors, to);
     }
+}
+
+/// Flavors of authentication, the commonest first; the first two need no Kerberos.
+const ALL_FLAVORS: [u32; 5] = [
+    AUTH_SYS,
+    AUTH_NONE,
+    RPC_AUTH_GSS_KRB5,
+    RPC_AUTH_GSS_KRB5I,
+    RPC_AUTH_GSS_KRB5P,
+];
+
+fn mounted_at(handle: Handle, flavors: &[u32], to: &mut Vec<u8>) {
+    mountres3::MNT3_OK(mountres3_ok {
+        fhandle: Opaque(&handle.encode()),
+        auth_flavors: List::Of(flavors),
+    })
+    .encode(to);
 }
 
 /// What a client has mounted: what others have is not for it to know.

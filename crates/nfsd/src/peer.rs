@@ -32,6 +32,8 @@ pub struct Peer {
     pub id: u64,
     /// Of the other side.
     pub address: SocketAddr,
+    /// Of this side, where it is known.
+    pub local: Option<SocketAddr>,
     /// States that it has seen.
     pub(crate) states: SeenStates,
     /// What it sees of the exports.
@@ -78,6 +80,7 @@ impl Peer {
         Peer {
             id,
             address,
+            local: None,
             states: SeenStates::default(),
             view: View::new(&nfsd.exports, address.ip()),
             certificate: None,

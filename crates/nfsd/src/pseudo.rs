@@ -343,6 +343,17 @@ impl View {
         (is_root || self.leads_on(found)).then_some(found)
     }
 
+    /// The directory above exports that a path names, if it leads to one that the client may use.
+    pub(crate) fn directory_at(&self, path: &str) -> Option<FileId> {
+        fn parts(path: &str) -> impl Iterator<Item = &str> {
+            path.split('/').filter(|name| !name.is_empty())
+        }
+        let all = self.exports.directories.iter();
+        let mut named = all.filter(|directory| parts(&directory.path).eq(parts(path)));
+        let found = named.find(|directory| self.leads_on(directory))?;
+        path.starts_with('/').then_some(found.id)
+    }
+
     fn leads_on(&self, directory: &Directory) -> bool {
         let below = &self.rules[directory.exports.clone()];
         below.iter().any(Option::is_some)

@@ -8,6 +8,7 @@
 mod args;
 mod call;
 mod convert;
+mod pseudo;
 mod results;
 
 use std::io;
@@ -24,11 +25,12 @@ use self::args::V3Asked;
 use self::call::V3CallState;
 use crate::call::{Around, Step};
 use crate::events::Events;
-use crate::mount;
+use crate::mount::{self, MountAround};
 use crate::payload;
 use crate::peer::Peer;
 use crate::pseudo::{Lost, PseudoPlace};
 use crate::reason::Reason;
+use crate::rpcbind::PortmapCall;
 
 /// A call of NFSv3 or MOUNT under way, and when it is over, the next.
 #[derive(Default)]
@@ -85,6 +87,13 @@ impl V3Call {
                 Ok(call) => Ok(V3Program::Mount(call)),
                 Err(_) => Err(Unfit::Garbage),
             },
+            Procedure::Nlm4(_) | Procedure::Nsm(_) => {
+                machine.send_status(tag, accept_stat::PROC_UNAVAIL);
+                return Step::Sent;
+            }
+            Procedure::Pmap(_) | Procedure::Rpcb(_) => {
+                return portmap(tag, around);
+            }
             Procedure::Null | Procedure::Compound => unreachable!("none of these programs"),
         };
         let machine = &mut around.link.machine;
@@ -98,11 +107,36 @@ impl V3Call {
                 machine.send_status(tag, accept_stat::GARBAGE_ARGS);
                 Step::Sent
             }
+            Err(Unfit::Pseudo(dir)) => self.begin_pseudo((tag, dir), around),
             Err(Unfit::Flavor) => {
                 machine.send_denied(tag, auth_stat::AUTH_TOOWEAK);
                 Step::Sent
             }
         }
+    }
+
+    /// A call about a directory above the exports.
+    #[cold]
+    fn begin_pseudo(&mut self, (tag, dir): (Tag, FileId), around: &mut Around<'_>) -> Step {
+        let (call, reply) = around.link.machine.call_and_reply(tag);
+        let credential = *call.credential;
+        let Procedure::Nfs3(procedure) = call.procedure else {
+            unreachable!("NFSv3 has file handles");
+        };
+        let asked = V3Asked::read(procedure, call.args).expect("it was read when it came");
+        let (view, nfsd) = (&around.peer.view, around.nfsd);
+        let refusal = pseudo::refusal(&asked, procedure);
+        if let (None, Some(attr)) = (refusal, view.attr(dir)) {
+            let to = reply.bytes();
+            pseudo::write((&asked, procedure), (dir, &attr), (view, nfsd), to);
+            payload::send(around.link, tag);
+            return Step::Sent;
+        }
+        let status = refusal.unwrap_or(nfsstat3::NFS3ERR_STALE);
+        self.set_call(V3CallState::refused(procedure, credential, status));
+        (self.tag, self.work) = (tag, V3Program::V3);
+        self.args = around.link.machine.take_args(tag);
+        self.run_call(around)
     }
 
     #[inline]
@@ -165,7 +199,20 @@ impl V3Call {
     fn run_call(&mut self, around: &mut Around<'_>) -> Step {
         let step = match (&mut self.work, &mut self.call) {
             (V3Program::V3, Some(call)) => call.advance(self.tag, &self.args, around),
-            (V3Program::Mount(call), _) => call.advance(self.tag, &self.args, around),
+            (V3Program::Mount(call), _) => {
+                let to = around.link.machine.reply(self.tag).bytes();
+                let mut around = MountAround {
+                    nfsd: around.nfsd,
+                    peer: around.peer,
+                    files: around.files,
+                    token: around.token,
+                    time: around.time,
+                };
+                match call.advance(&self.args, &mut around, to) {
+                    Some((fs, task)) => Step::Pending(fs, task),
+                    None => Step::Sent,
+                }
+            }
             _ => panic!("{UNDER_WAY}"),
         };
         if matches!(step, Step::Sent) {
@@ -185,10 +232,36 @@ impl V3Call {
     }
 }
 
+/// A call of the port mapper.
+fn portmap(tag: Tag, around: &mut Around<'_>) -> Step {
+    let asked = PortmapCall {
+        nfsd: around.nfsd,
+        local: around.peer.local,
+        peer: around.peer.address.ip(),
+        time: around.time,
+    };
+    let (call, reply) = around.link.machine.call_and_reply(tag);
+    let answered = match call.procedure {
+        Procedure::Pmap(procedure) => asked.pmap(procedure, call.args, reply.bytes()),
+        Procedure::Rpcb(procedure) => asked.rpcb(procedure, call.args, reply.bytes()),
+        _ => unreachable!("of another program"),
+    };
+    match answered {
+        Ok(()) => payload::send(around.link, tag),
+        Err(_) => {
+            let machine = &mut around.link.machine;
+            machine.send_status(tag, accept_stat::GARBAGE_ARGS);
+        }
+    }
+    Step::Sent
+}
+
 /// Why RPC answers a call.
 enum Unfit {
     /// Its arguments are none.
     Garbage,
+    /// It is about a directory above the exports.
+    Pseudo(FileId),
     /// The export does not take the call's authentication flavor.
     Flavor,
 }
@@ -203,16 +276,20 @@ fn find(
     credential: &Credential,
 ) -> Result<ExportFound, Unfit> {
     let view = &peer.view;
-    let place = |handle: &[u8]| match view.find(handle) {
+    let place = |found| match found {
         Ok(PseudoPlace::File { export, file }) => Ok((export, file)),
-        // NFSv3 has no way into the pseudo file system.
-        Ok(PseudoPlace::Pseudo(_)) | Err(Lost::Stale) => Err(nfsstat3::NFS3ERR_STALE),
+        // The second of two: the first is in an export.
+        Ok(PseudoPlace::Pseudo(_)) => Err(nfsstat3::NFS3ERR_XDEV),
+        Err(Lost::Stale) => Err(nfsstat3::NFS3ERR_STALE),
         Err(Lost::BadHandle) => Err(nfsstat3::NFS3ERR_BADHANDLE),
     };
     let (first, second) = asked.handles();
-    let (export, first) = match place(first) {
-        Ok(found) => found,
-        Err(status) => return Ok(Err(status)),
+    let (export, first) = match view.find(first) {
+        Ok(PseudoPlace::Pseudo(dir)) => return Err(Unfit::Pseudo(dir)),
+        found => match place(found) {
+            Ok(found) => found,
+            Err(status) => return Ok(Err(status)),
+        },
     };
     let granted = view.granted(export).expect("it was found there");
     if let Some(reason) = granted.lacks(credential.flavor, peer.xprtsec()) {
@@ -222,7 +299,7 @@ fn find(
             _ => Err(Unfit::Flavor),
         };
     }
-    let second = match second.map(place) {
+    let second = match second.map(|handle| place(view.find(handle))) {
         None => first,
         Some(Ok((other, second))) if other == export => second,
         Some(Ok(_)) => return Ok(Err(nfsstat3::NFS3ERR_XDEV)),

@@ -829,7 +829,7 @@ fn arguments_of(procedure: Procedure) -> RecordPart {
         Procedure::Null => RecordPart::Nothing,
         Procedure::Compound => RecordPart::Compound,
         Procedure::Nfs3(nfs_proc3::NFSPROC3_WRITE) => RecordPart::Write3,
-        Procedure::Nfs3(_) | Procedure::Mount3(_) => RecordPart::Args,
+        _ => RecordPart::Args,
     }
 }
 

@@ -8,10 +8,13 @@ use wire::nfs4::{
     BITMAP_WORDS_MAX, COMPONENT_BYTES_MAX, NFS4_FHSIZE, nfs_argop4, nfs_opnum4, stable_how4,
 };
 use wire::nfs4::{NFS_V4, NFS4_PROGRAM, NFSPROC4_COMPOUND, NFSPROC4_NULL, compound_head};
+use wire::nlm4::{NLM_PROG, NLM4_VERS, nlm4_proc};
+use wire::nsm::{SM_PROG, SM_VERS, sm_proc};
 use wire::rpc::{
     AUTH_TLS, RPC_VERSION, RPCSEC_GSS, accept_stat, auth_stat, call_body, mismatch_info, msg_type,
     rejected_reply,
 };
+use wire::rpcbind::{PMAP_PROG, PMAP_VERS, RPCBVERS_3, RPCBVERS_4, pmap_proc, rpcb_proc};
 use wire::xdr::{Decode, Reader, XdrError};
 
 use super::credential::Credential;
@@ -104,11 +107,37 @@ pub(super) fn procedure(call: &call_body<'_>) -> Result<Procedure, Refusal> {
             mount_proc3::MOUNTPROC3_NULL => Procedure::Null,
             proc => Procedure::Mount3(proc),
         }),
+        (NLM_PROG, NLM4_VERS) => number_of(call.proc).map(|proc| match proc {
+            nlm4_proc::NLMPROC4_NULL => Procedure::Null,
+            proc => Procedure::Nlm4(proc),
+        }),
+        (SM_PROG, SM_VERS) => number_of(call.proc).map(|proc| match proc {
+            sm_proc::SM_NULL => Procedure::Null,
+            proc => Procedure::Nsm(proc),
+        }),
+        (PMAP_PROG, PMAP_VERS) => number_of(call.proc).map(|proc| match proc {
+            pmap_proc::PMAPPROC_NULL => Procedure::Null,
+            proc => Procedure::Pmap(proc),
+        }),
+        (PMAP_PROG, RPCBVERS_3 | RPCBVERS_4) => rpcb_procedure(call),
         (NFS4_PROGRAM, _) => return Err(Refusal::versions(NFS_V3, NFS_V4)),
         (MOUNT_PROGRAM, _) => return Err(Refusal::versions(MOUNT_V3, MOUNT_V3)),
+        (NLM_PROG, _) => return Err(Refusal::versions(NLM4_VERS, NLM4_VERS)),
+        (SM_PROG, _) => return Err(Refusal::versions(SM_VERS, SM_VERS)),
+        (PMAP_PROG, _) => return Err(Refusal::versions(PMAP_VERS, RPCBVERS_4)),
         _ => return Err(Refusal::stat(accept_stat::PROG_UNAVAIL)),
     };
     procedure.ok_or(Refusal::stat(accept_stat::PROC_UNAVAIL))
+}
+
+/// One of rpcbind, version 3 or 4: some came with version 4 (RFC 1833, section 2.2.1).
+fn rpcb_procedure(call: &call_body<'_>) -> Option<Procedure> {
+    use rpcb_proc::*;
+    match number_of(call.proc)? {
+        RPCBPROC_NULL => Some(Procedure::Null),
+        RPCBPROC_GETVERSADDR | RPCBPROC_GETADDRLIST if call.vers == RPCBVERS_3 => None,
+        proc => Some(Procedure::Rpcb(proc)),
+    }
 }
 
 /// The procedure with this number, if there is one.

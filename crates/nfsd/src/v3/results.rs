@@ -22,7 +22,7 @@ use crate::{Granted, NfsdSettings};
 use store::counters;
 
 /// Bytes of a directory in one answer at most.
-const READDIR_BYTES_MAX: u32 = 256 << 10;
+pub(super) const READDIR_BYTES_MAX: u32 = 256 << 10;
 /// Bytes of READDIR's results beside its entries: attributes, verifier, and what
 /// says that there are no more.
 const READDIR_BYTES: u32 = 88 + 8 + 8;
@@ -31,8 +31,8 @@ const ENTRY_BYTES: u32 = 24;
 /// Bytes that READDIRPLUS adds: attributes and a file handle.
 const PLUS_BYTES: u32 = 88 + 8 + Handle::BYTES as u32;
 /// Cookies of the first two entries, which are none of the file system's.
-const DOT: u64 = 1;
-const DOT_DOT: u64 = 2;
+pub(super) const DOT: u64 = 1;
+pub(super) const DOT_DOT: u64 = 2;
 
 /// Appends the results of a call that has gone through its steps.
 pub(super) fn write(
@@ -375,15 +375,7 @@ impl V3Answer<'_> {
     /// `None` if there are some and none has.
     fn entries(&self, args: &Readdir, listing: &Listing, to: &mut Vec<u8>) -> Option<bool> {
         let call = self.call;
-        let mut room = EntryRoom {
-            bytes: args
-                .bytes_max
-                .min(READDIR_BYTES_MAX)
-                .checked_sub(READDIR_BYTES)?,
-            entry_bytes: args.entry_bytes_max.min(READDIR_BYTES_MAX),
-            is_plus: args.is_plus,
-            count: 0,
-        };
+        let mut room = EntryRoom::new(args)?;
         let own = call.files[0];
         let dots = [
             (DOT, own, &b"."[..], call.after[0].as_ref()),
@@ -415,7 +407,7 @@ impl V3Answer<'_> {
 }
 
 /// Room for entries of a directory.
-struct EntryRoom {
+pub(super) struct EntryRoom {
     bytes: u32,
     /// For what of them READDIR tells too.
     entry_bytes: u32,
@@ -424,7 +416,24 @@ struct EntryRoom {
 }
 
 impl EntryRoom {
-    fn take(&mut self, name_len: usize) -> bool {
+    /// What a client has asked for; `None` where not even the results without entries have room.
+    pub(super) fn new(args: &Readdir) -> Option<EntryRoom> {
+        let bytes = args.bytes_max.min(READDIR_BYTES_MAX);
+        Some(EntryRoom {
+            bytes: bytes.checked_sub(READDIR_BYTES)?,
+            entry_bytes: args.entry_bytes_max.min(READDIR_BYTES_MAX),
+            is_plus: args.is_plus,
+            count: 0,
+        })
+    }
+
+    /// Whether no entry has taken any.
+    pub(super) fn is_unused(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether one more entry has room: then it takes it.
+    pub(super) fn take(&mut self, name_len: usize) -> bool {
         let bytes = entry_bytes(name_len, self.is_plus);
         let entry = entry_bytes(name_len, false);
         // What is meant by `dircount` is vague: it never keeps the first out.

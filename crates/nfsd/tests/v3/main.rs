@@ -6,6 +6,8 @@ mod attributes;
 mod content;
 mod mounting;
 mod naming;
+mod portmap;
+mod pseudo;
 mod twice;
 
 use std::net::SocketAddr;
