@@ -10,6 +10,7 @@
 mod callback;
 mod chunks;
 mod credential;
+mod datagram;
 mod gss;
 mod rdma;
 mod receive;
@@ -33,6 +34,7 @@ use wire::rpcbind::{pmap_proc, rpcb_proc};
 pub use iwarp::{CountedStream, QpCounts, StreamCounts, TerminateCounts};
 
 pub use self::credential::{Credential, Flavor};
+pub use self::datagram::DatagramCall;
 use self::gss::{GssCall, InContext};
 pub use self::rdma::RdmaSettings;
 use self::rdma::RdmaState;

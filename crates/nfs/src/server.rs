@@ -9,6 +9,7 @@ mod callback_way;
 mod client;
 pub mod files;
 mod grace;
+mod hosts;
 pub mod locks;
 mod principal;
 mod protection;
@@ -389,6 +390,10 @@ impl Server {
     /// run out. Whether the client is gone.
     pub fn expire(&self, id: clientid4, now: Nanos) -> bool {
         work::spend(1);
+        // What hosts of NFSv3 have is under no lease.
+        if (id >> 32) as u32 != self.boot {
+            return false;
+        }
         let mut registry = self.registry();
         let Some(record) = registry.clients.get(&id) else {
             return true;

@@ -15,6 +15,7 @@ pub mod callback;
 mod client_refused;
 mod continuation;
 mod data;
+pub mod datagram;
 mod delegation;
 mod duplicate_request_cache;
 mod events;
@@ -25,6 +26,8 @@ mod known_states;
 mod lock;
 mod mount;
 mod names;
+pub mod nlm;
+mod nsm;
 pub mod offload;
 mod open;
 mod owner_seqid;
@@ -117,10 +120,14 @@ pub struct Nfsd {
     pub(crate) replies: duplicate_request_cache::DuplicateRequestCache,
     /// What clients of NFSv3 have mounted.
     pub(crate) mounts: mount::Mounts,
+    /// Hosts of NFSv3 that lock.
+    pub(crate) hosts: nlm::NlmHosts,
     /// Events that [`Nfsd::take_events`] has not taken yet.
     pub(crate) events: events::Events,
     /// No client comes.
     is_drained: AtomicBool,
+    /// Held by each call of MOUNT that came in a datagram.
+    pub(crate) datagram_mounts: Arc<()>,
     /// What the port mapper tells.
     pub(crate) ports: Mutex<rpcbind::ProgramPorts>,
 }
@@ -136,7 +143,9 @@ impl Nfsd {
         now: Nanos,
     ) -> Nfsd {
         let contexts = Contexts::new(ContextsSettings::default(), settings.server.secret);
-        Nfsd {
+        let known: Vec<RecordedClient> = known.into_iter().collect();
+        let hosts = known.iter().filter_map(RecordedClient::host).collect();
+        let nfsd = Nfsd {
             settings,
             contexts: Arc::new(contexts),
             has_gss: AtomicBool::new(false),
@@ -150,10 +159,14 @@ impl Nfsd {
             left_exports: Mutex::default(),
             replies: duplicate_request_cache::DuplicateRequestCache::default(),
             mounts: mount::Mounts::default(),
+            hosts: nlm::NlmHosts::default(),
             events: events::Events::default(),
             is_drained: AtomicBool::new(false),
+            datagram_mounts: Arc::new(()),
             ports: Mutex::new(Arc::new([])),
-        }
+        };
+        nfsd.notify_hosts(hosts);
+        nfsd
     }
 
     /// Whether clients may make security contexts: else no call by RPCSEC_GSS comes, and

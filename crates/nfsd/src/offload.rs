@@ -20,6 +20,7 @@ use wire::xdr::{Encode, List};
 use crate::call::{Ask, OperationOutcome, RunningCall};
 use crate::callback::{Ended, Errand};
 use crate::continuation::{Continuation, ThenCopy};
+use crate::datagram::DatagramMount;
 use crate::pseudo::PseudoPlace;
 use crate::{Exports, Nfsd, state, status::status};
 
@@ -359,6 +360,8 @@ pub enum CopyWork {
     /// States are taken away, in so many turns as it takes; of files in file systems that
     /// these have.
     Remove(Box<Removal>, Vec<Arc<Exports>>),
+    /// A call of MOUNT that came in a datagram.
+    Mount(Box<DatagramMount>),
 }
 
 /// What work finds around it while it runs.
@@ -390,6 +393,7 @@ impl CopyWork {
                 (fs, credential, copy.is_open, copy.from, copy.op.op())
             }
             CopyWork::Remove(..) => return Some(next_turn(around)),
+            CopyWork::Mount(mount) => return mount.advance(around),
         };
         let caller = Caller {
             uid: credential.uid,
@@ -423,6 +427,7 @@ impl CopyWork {
                 fs
             }
             CopyWork::Close(fs, _) => fs,
+            CopyWork::Mount(mount) => return mount.resume(task, result, around),
         };
         let progress = fs.resume(task, result, around.files, around.token);
         self.settle(progress, around)

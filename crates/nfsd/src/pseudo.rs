@@ -170,7 +170,7 @@ impl Granted<'_> {
 
     /// What a connection that is protected so lacks, whatever its calls are.
     #[inline]
-    fn lacks_protection(&self, has: Xprtsec) -> Option<Reason> {
+    pub(crate) fn lacks_protection(&self, has: Xprtsec) -> Option<Reason> {
         let takes = self.rule.xprtsec;
         let is_secure = takes.take(has) || faults::is(Fault::PlainExports);
         (!is_secure).then_some(Reason::Xprtsec { has, takes })

@@ -33,6 +33,7 @@ impl Nfsd {
             }
         }
         self.files.retire_owners(lease, now);
+        self.retire_hosts(now);
         self.hurry_callbacks(now);
         self.wake(now);
     }
@@ -177,7 +178,10 @@ impl Nfsd {
     #[inline]
     pub(crate) fn wake(&self, now: Nanos) {
         for waiter in self.files.take_woken() {
-            self.post(Errand::NotifyLock(waiter), now);
+            match self.files.is_nlm_client(waiter.client) {
+                true => self.grant(waiter),
+                false => self.post(Errand::NotifyLock(waiter), now),
+            }
         }
     }
 

@@ -43,6 +43,23 @@ impl RpcProgram {
         RpcProgram::Nsm,
     ];
 
+    /// The one with this number.
+    pub(crate) fn of(number: u32) -> Option<RpcProgram> {
+        let mut all = RpcProgram::ALL.into_iter();
+        all.find(|program| program.number() == number)
+    }
+
+    /// As configurations call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            RpcProgram::Portmap => "portmap",
+            RpcProgram::Nfs => "nfs",
+            RpcProgram::Mount => "mount",
+            RpcProgram::Nlm => "nlm",
+            RpcProgram::Nsm => "nsm",
+        }
+    }
+
     fn number(self) -> u32 {
         match self {
             RpcProgram::Portmap => PMAP_PROG,
@@ -208,7 +225,7 @@ impl PortmapCall<'_> {
                 let is_exact = procedure == rpcb_proc::RPCBPROC_GETVERSADDR;
                 let found = Netid::parse(asked.r_netid.0).and_then(|netid| {
                     let has = |version: &u32| !is_exact || *version == asked.r_vers;
-                    let program = program_of(asked.r_prog)?;
+                    let program = RpcProgram::of(asked.r_prog)?;
                     program.versions().iter().find(|version| has(version))?;
                     let port = self.port(asked.r_prog, netid)?;
                     Some(self.universal((netid, port), asked.r_addr.0))
@@ -280,7 +297,7 @@ impl PortmapCall<'_> {
 
     /// Where a program is: datagrams are taken where there is a port mapper.
     fn port(&self, number: u32, netid: Netid) -> Option<u16> {
-        let program = program_of(number)?;
+        let program = RpcProgram::of(number)?;
         let ports = self.nfsd.ports();
         let has_portmap = || ports.iter().any(|(_, all)| all.has(RpcProgram::Portmap));
         if netid.is_udp && !(program.is_on_udp() && has_portmap()) {
@@ -310,11 +327,6 @@ impl PortmapCall<'_> {
         let ip = local.filter(fits).or_else(|| hint().filter(fits));
         universal(ip.unwrap_or(unspecified(netid.is_v6)), port)
     }
-}
-
-fn program_of(number: u32) -> Option<RpcProgram> {
-    let mut all = RpcProgram::ALL.into_iter();
-    all.find(|program| program.number() == number)
 }
 
 fn unspecified(is_v6: bool) -> IpAddr {

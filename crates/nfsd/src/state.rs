@@ -174,7 +174,7 @@ pub(crate) fn break_delegations(run: &mut RunningCall<'_>, file: FileKey) -> Res
 }
 
 /// The id of no client.
-const NO_CLIENT: u64 = 0;
+pub(crate) const NO_CLIENT: u64 = 0;
 
 /// Whether NFSv3, which knows no state, may read or write a file: as with the
 /// anonymous state id.

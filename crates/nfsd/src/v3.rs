@@ -1,4 +1,4 @@
-//! NFSv3 (RFC 1813): calls under way, those of MOUNT too.
+//! NFSv3 (RFC 1813): calls under way, those of MOUNT and of the programs beside it too.
 //!
 //! Every procedure is a row of steps ([`call::steps`]): what is looked at before
 //! the procedure proper, that itself, and what is looked at behind it, so that
@@ -26,13 +26,15 @@ use self::call::V3CallState;
 use crate::call::{Around, Step};
 use crate::events::Events;
 use crate::mount::{self, MountAround};
+use crate::nlm::NlmCall;
+use crate::nsm;
 use crate::payload;
 use crate::peer::Peer;
 use crate::pseudo::{Lost, PseudoPlace};
 use crate::reason::Reason;
 use crate::rpcbind::PortmapCall;
 
-/// A call of NFSv3 or MOUNT under way, and when it is over, the next.
+/// A call of NFSv3, MOUNT or the lock manager under way, and when it is over, the next.
 #[derive(Default)]
 pub(crate) struct V3Call {
     tag: Tag,
@@ -49,6 +51,7 @@ enum V3Program {
     Nothing,
     V3,
     Mount(mount::MountCall),
+    Nlm(Box<NlmCall>),
 }
 
 const UNDER_WAY: &str = "a call is under way";
@@ -87,12 +90,12 @@ impl V3Call {
                 Ok(call) => Ok(V3Program::Mount(call)),
                 Err(_) => Err(Unfit::Garbage),
             },
-            Procedure::Nlm4(_) | Procedure::Nsm(_) => {
-                machine.send_status(tag, accept_stat::PROC_UNAVAIL);
-                return Step::Sent;
-            }
-            Procedure::Pmap(_) | Procedure::Rpcb(_) => {
-                return portmap(tag, around);
+            Procedure::Nlm4(procedure) => match NlmCall::new(procedure, credential, call.args) {
+                Ok(call) => Ok(V3Program::Nlm(Box::new(call))),
+                Err(_) => Err(Unfit::Garbage),
+            },
+            Procedure::Nsm(_) | Procedure::Pmap(_) | Procedure::Rpcb(_) => {
+                return answer_at_once(tag, around);
             }
             Procedure::Null | Procedure::Compound => unreachable!("none of these programs"),
         };
@@ -168,6 +171,7 @@ impl V3Call {
                         call.take(&self.args, result, fs.as_ref(), around)
                     }
                     (V3Program::Mount(call), _) => call.take(result),
+                    (V3Program::Nlm(call), _) => call.take(result),
                     _ => panic!("{UNDER_WAY}"),
                 }
                 self.run_call(around)
@@ -213,6 +217,7 @@ impl V3Call {
                     None => Step::Sent,
                 }
             }
+            (V3Program::Nlm(call), _) => call.advance(self.tag, &self.args, around),
             _ => panic!("{UNDER_WAY}"),
         };
         if matches!(step, Step::Sent) {
@@ -232,8 +237,8 @@ impl V3Call {
     }
 }
 
-/// A call of the port mapper.
-fn portmap(tag: Tag, around: &mut Around<'_>) -> Step {
+/// A call that asks no file system: of the port mapper or the status monitor.
+fn answer_at_once(tag: Tag, around: &mut Around<'_>) -> Step {
     let asked = PortmapCall {
         nfsd: around.nfsd,
         local: around.peer.local,
@@ -244,6 +249,10 @@ fn portmap(tag: Tag, around: &mut Around<'_>) -> Step {
     let answered = match call.procedure {
         Procedure::Pmap(procedure) => asked.pmap(procedure, call.args, reply.bytes()),
         Procedure::Rpcb(procedure) => asked.rpcb(procedure, call.args, reply.bytes()),
+        Procedure::Nsm(procedure) => {
+            let (nfsd, peer) = (around.nfsd, around.peer.address.ip());
+            nsm::answer((nfsd, peer), procedure, call.args, reply.bytes())
+        }
         _ => unreachable!("of another program"),
     };
     match answered {

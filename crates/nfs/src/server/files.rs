@@ -9,6 +9,7 @@
 mod delegation;
 mod held;
 mod locking;
+mod nlm;
 mod owner;
 mod removal;
 mod state;
@@ -28,6 +29,7 @@ use delegation::{Delegation, RECALLS};
 use held::{LockStates, Opens};
 use locking::LockWaiter;
 pub use locking::{LockArgs, Waiter};
+pub use nlm::NlmOwner;
 pub use owner::{LastAnswer, Owner, OwnerKind, RequestBegun, uses_seqid};
 pub use removal::{Removal, Removed};
 use state::{CLOSING, GONE, REVOKED, UNCONFIRMED, UNLOCKED};
@@ -73,6 +75,8 @@ pub enum StateRefused {
 #[derive(Debug, Default)]
 struct FileStates {
     opens: Opens,
+    /// What hosts of NFSv3 have open, as far as they say so.
+    shares: Opens,
     /// The states that hold `locks`.
     lock_states: LockStates,
     locks: Locks,
@@ -83,7 +87,10 @@ struct FileStates {
 
 impl FileStates {
     fn is_empty(&self) -> bool {
-        self.opens.is_empty() && self.lock_states.is_empty() && self.delegations.is_empty()
+        self.opens.is_empty()
+            && self.shares.is_empty()
+            && self.lock_states.is_empty()
+            && self.delegations.is_empty()
     }
 
     /// Changes the locks of an owner, which counts the files where it has some.
@@ -158,7 +165,8 @@ impl Holdings {
         loop {
             self.next = self.next.wrapping_add(1);
             let number = secret.mark(For::State(client), self.next, COUNTED_BITS);
-            if !self.states.contains_key(&number) {
+            // 0 stands for the open of locks that have none.
+            if number != 0 && !self.states.contains_key(&number) {
                 return number;
             }
         }
@@ -390,7 +398,7 @@ impl Files {
             return None;
         }
         let owner_kind = match kind {
-            StateKind::Open => OwnerKind::Open,
+            StateKind::Open | StateKind::Share => OwnerKind::Open,
             StateKind::Lock { .. } => OwnerKind::Lock,
             StateKind::Delegation | StateKind::Copy => OwnerKind::Client,
         };
@@ -514,7 +522,7 @@ impl Files {
             let mut counts = [0; 4];
             for state in holdings.states.values().filter(|state| !state.is_over()) {
                 counts[match state.kind {
-                    StateKind::Open => 0,
+                    StateKind::Open | StateKind::Share => 0,
                     StateKind::Lock { .. } => 1,
                     StateKind::Delegation => 2,
                     StateKind::Copy => 3,
@@ -546,14 +554,7 @@ impl Files {
     ) -> Result<OpenOutcome, StateRefused> {
         let owner = self.owner_id(args.client, OwnerKind::Open, args.owner);
         // Also what the owner itself has (RFC 8881, section 9.7).
-        let conflicts = |share: ShareReservation| share.conflicts(args.share);
-        if let Some(open) = file.opens.find_share(conflicts) {
-            let client = open.state.client;
-            return Err(StateRefused::InTheWay(
-                client,
-                nfsstat4::NFS4ERR_SHARE_DENIED,
-            ));
-        }
+        file.check_share(args.share)?;
         if args.share.access & WRITE != 0 || args.share.deny & READ != 0 {
             file.check_delegations(self, args.client, args.now)?;
         }

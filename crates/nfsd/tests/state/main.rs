@@ -7,6 +7,7 @@ mod delegations;
 mod hostile;
 mod leases;
 mod locks;
+mod nlm;
 mod recovery;
 mod retention;
 mod seqids;

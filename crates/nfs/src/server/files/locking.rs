@@ -17,7 +17,7 @@ use super::{
 pub(super) const WAITERS_MAX: usize = 256;
 
 /// A LOCK, LOCKT or LOCKU by a state.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockArgs {
     /// What.
     pub range: Range,
@@ -26,7 +26,7 @@ pub struct LockArgs {
 }
 
 impl LockArgs {
-    fn by(self, owner: LockOwner) -> Lock {
+    pub(super) fn by(self, owner: LockOwner) -> Lock {
         Lock {
             range: self.range,
             owner,
@@ -50,7 +50,7 @@ pub struct Waiter {
 #[derive(Debug)]
 pub(super) struct LockWaiter {
     waiter: Waiter,
-    args: LockArgs,
+    pub(super) args: LockArgs,
 }
 
 impl Files {
@@ -210,7 +210,8 @@ impl Files {
     pub fn wait_for_lock(&self, file: FileKey, waiter: Waiter, args: LockArgs) {
         let mut shard = self.shard(file);
         let Some(file) = shard.get_mut(&file) else {
-            return;
+            // Nothing is locked there any more.
+            return self.woken(vec![waiter]);
         };
         let owner = self.owner_id(waiter.client, OwnerKind::Lock, &waiter.owner);
         if file.locks.conflict(&args.by(owner)).is_none() {
@@ -280,7 +281,11 @@ fn check_lock(
     check_free(file, owner, args)
 }
 
-fn check_free(file: &FileStates, owner: LockOwner, args: LockArgs) -> Result<(), StateRefused> {
+pub(super) fn check_free(
+    file: &FileStates,
+    owner: LockOwner,
+    args: LockArgs,
+) -> Result<(), StateRefused> {
     let Some(held) = file.locks.conflict(&args.by(owner)) else {
         return Ok(());
     };

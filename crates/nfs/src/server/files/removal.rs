@@ -175,6 +175,9 @@ impl Files {
         };
         match state.kind {
             StateKind::Open => taken.was_open = file.opens.remove(state),
+            StateKind::Share => {
+                file.shares.remove(state);
+            }
             StateKind::Lock { .. } => {
                 file.lock_states.remove(state);
                 taken.was_locked =
@@ -188,6 +191,8 @@ impl Files {
             StateKind::Copy => {}
         }
         if file.is_empty() {
+            // Hosts of NFSv3 wait without having anything in the file.
+            self.wake(file, Range::ALL);
             shard.remove(&state.file);
         }
         taken

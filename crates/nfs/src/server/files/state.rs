@@ -23,6 +23,8 @@ pub enum StateKind {
         /// The open's.
         open: u32,
     },
+    /// A file that an owner of a host of NFSv3 has open, and says so.
+    Share,
     /// A read delegation.
     Delegation,
     /// A copy that goes on after COPY was answered (RFC 7862, section 4.8).
