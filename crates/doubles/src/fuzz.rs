@@ -11,8 +11,10 @@ mod nbd_connection;
 mod nfs_compounds;
 mod nfs_connection;
 mod nfs_rdma_client;
+mod nlm;
 mod nvme_rdma;
 mod nvme_tcp;
+mod portmap;
 mod rpc_rdma;
 mod rpcsec_gss;
 mod scsi_cdb;
@@ -32,10 +34,12 @@ pub use nbd_connection::{nbd_connection, nbd_requests_executed};
 pub use nfs_compounds::{nfs_compounds, nfs_operations_done};
 pub use nfs_connection::nfs_connection;
 pub use nfs_rdma_client::{client as nfs_rdma_client, told as nfs_rdma_client_told};
+pub use nlm::nlm;
 pub use nvme_rdma::{host as nvme_rdma_host, told as nvme_rdma_host_told};
 pub use nvme_tcp::{
     controller as nvme_tcp_controller, host as nvme_tcp_host, host_stream, pdu as nvme_tcp_pdu,
 };
+pub use portmap::portmap;
 pub use rpc_rdma::rpc_rdma;
 pub use rpcsec_gss::rpcsec_gss;
 pub use scsi_cdb::scsi_cdb;
@@ -71,10 +75,12 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("nfs_compounds", nfs_compounds),
     ("nfs_connection", nfs_connection),
     ("nfs_rdma_client", nfs_rdma_client),
+    ("nlm", nlm),
     ("nvme_rdma_host", nvme_rdma_host),
     ("nvme_tcp_controller", nvme_tcp_controller),
     ("nvme_tcp_host", nvme_tcp_host),
     ("nvme_tcp_pdu", nvme_tcp_pdu),
+    ("portmap", portmap),
     ("rpc_rdma", rpc_rdma),
     ("rpcsec_gss", rpcsec_gss),
     ("scsi_cdb", scsi_cdb),

@@ -83,10 +83,12 @@ replays! {
     nfs_compounds
     nfs_connection
     nfs_rdma_client
+    nlm
     nvme_rdma_host
     nvme_tcp_controller
     nvme_tcp_host
     nvme_tcp_pdu
+    portmap
     rpc_rdma
     rpcsec_gss
     scsi_cdb

@@ -200,7 +200,8 @@ pub fn nfs_operations_done(input: &[u8]) -> u128 {
     known[0].done | known[1].done
 }
 
-fn served() -> NfsdDouble {
+/// A server of one file system.
+pub(super) fn served() -> NfsdDouble {
     let begin = Time {
         seconds: 1_000_000,
         nanos: 0,
