@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use nvmf::{Advertise, HostTerms, Referral};
+use server::nfs::{RpcProgram, RpcPrograms};
 use server::{Config, ListenerSpec, Protocol, SubsystemSpec, check};
 
 use crate::policy::pick;
 use crate::rdma::rdma;
 use crate::schema::{EXPORT, LISTENER, NBD_EXPORT, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};
-use crate::source::{Section, Sink};
+use crate::source::{Section, Sink, hint};
 
 /// NVMe discovery's own port (NVMe/TCP Transport 1.0, section 3.1.1).
 const DISCOVERY_PORT: u16 = 8009;
@@ -51,6 +52,10 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             sink.add(&section.span_of("tls"), text);
         }
         let rdma = rdma(sink, section, requires_tls);
+        let programs = programs(sink, section);
+        if section.has("programs") && protocol != Protocol::Nfs {
+            sink.add(&section.span_of("programs"), "`programs` is for NFS");
+        }
         if let (Some(_), Protocol::Nfs | Protocol::Nbd) = (&advertise, protocol) {
             let what = if protocol == Protocol::Nfs {
                 "NFS"
@@ -72,6 +77,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             discovery_only,
             requires_tls,
             rdma,
+            programs: programs.unwrap_or_default(),
         };
         listeners.push((spec, section.span.clone()));
     }
@@ -85,6 +91,36 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
     }
     let specs = listeners.into_iter().map(|(spec, _)| spec);
     (specs.collect(), is_whole)
+}
+
+/// What the port mapper sends clients to the listener for.
+fn programs(sink: &mut Sink, section: &Section) -> Option<RpcPrograms> {
+    let list = section.texts(sink, "programs")?;
+    if list.is_empty() {
+        let text = "`programs` names what clients are sent here for: [\"portmap\"]";
+        sink.add(&section.span_of("programs"), text);
+    }
+    let mut programs: Vec<RpcProgram> = Vec::new();
+    for item in list {
+        let mut known = RpcProgram::ALL.into_iter();
+        match known.find(|program| program.word() == item.value) {
+            Some(program) if programs.contains(&program) => {
+                let text = format!("\"{}\" is in the list already", item.value);
+                sink.add(&item.span, text);
+            }
+            Some(program) => programs.push(program),
+            None => {
+                let hint = hint(item.value, RpcProgram::ALL.map(RpcProgram::word));
+                let text = format!(
+                    "`programs` holds \"portmap\", \"nfs\", \"mount\", \"nlm\" (locks of version 3) \
+                     and \"nsm\" (that a host has started again), not \"{}\"{hint}",
+                    item.value
+                );
+                sink.add(&item.span, text);
+            }
+        }
+    }
+    Some(RpcPrograms::new(&programs))
 }
 
 /// Reports a file that serves nothing, or what no host could reach.
@@ -112,7 +148,7 @@ pub(crate) fn reachable(
     if !is_whole {
         return;
     }
-    let mut speaking = listeners
+    let speaking = listeners
         .iter()
         .map(|spec| (spec.protocol, spec.discovery_only));
     if let Some(span) = subsystem
@@ -146,9 +182,12 @@ pub(crate) fn reachable(
         sink.add(&span, text);
     }
     if let Some(span) = export
-        && !speaking.any(|(protocol, _)| protocol == Protocol::Nfs)
+        && !listeners
+            .iter()
+            .any(|spec| spec.protocol == Protocol::Nfs && spec.programs.has(RpcProgram::Nfs))
     {
-        let text = "no [[listener]] has `protocol = \"nfs\"`: no export could be reached";
+        let text = "no [[listener]] has `protocol = \"nfs\"` and the program \"nfs\": no export \
+                    could be reached";
         sink.add(&span, text);
     }
 }

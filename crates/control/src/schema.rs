@@ -373,6 +373,7 @@ pub const SCHEMA: &[Keys] = &[
             key("address", Takes::Text),
             key("protocol", Takes::Text),
             key("advertise", Takes::Text),
+            key("programs", Takes::Texts),
             key("discovery_only", Takes::Flag),
             key("tls", Takes::Text),
             key("rdma", Takes::FlagOr(RDMA_ONLY)),

@@ -10,6 +10,7 @@
 mod config;
 pub mod files;
 mod gss;
+pub mod hosts;
 mod mail;
 pub mod records;
 mod service;
@@ -44,9 +45,11 @@ use store::fs::{self, FileSystem, Time};
 use store::meter::IoOp;
 
 pub use ::nfs::connection::{Flavor, RdmaSettings};
+pub use nfsd::datagram::Datagram;
 pub use nfsd::exports::{
     ClientName, Clients, ExportsError, Net, RULES_MAX, Rule, Squash, check_path, clash,
 };
+pub use nfsd::rpcbind::{ProgramPorts, RpcProgram, RpcPrograms};
 pub use nfsd::xprtsec::{ConnectedClient, Xprtsec, XprtsecModes};
 pub use tls::{RenewedTls, ServerSide, TlsFiles};
 
@@ -203,7 +206,8 @@ pub fn open(
         offers_tls: service.tls.is_some(),
         ..RpcServerSettings::default()
     };
-    let peer = Peer::new(nfsd, via.connection, via.peer);
+    let mut peer = Peer::new(nfsd, via.connection, via.peer);
+    peer.local = Some(via.local);
     let (shared, here) = (service.shared.clone(), (local.jobs.clone(), pool));
     let mut machine = Transport::new(settings, now).with_contexts(nfsd.contexts.clone());
     machine.set_let_in(peer.has_exports());

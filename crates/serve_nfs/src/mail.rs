@@ -10,10 +10,13 @@ use engine::post::AfterMail;
 use engine::{ConnectionRef, Has, JobId, Shard, Subject};
 use machine::Nanos;
 use nfsd::callback::Callback;
+use nfsd::datagram::Datagram;
+use nfsd::nlm::NlmGrant;
 use nfsd::offload::{CopyWork, WorkAround};
 use nfsd::{Exports, Nfsd};
 use reactor::Driver;
 use store::fs;
+use wire::nlm4::nlm4_stats;
 
 use super::{CallWork as JobWork, Local, NfsConnection};
 
@@ -28,6 +31,10 @@ pub enum OwnMail {
     Exports(Exports, AfterMail<()>),
     /// The exports have changed.
     ExportsChanged,
+    /// A datagram has come. For the first reactor.
+    Datagram(Box<Datagram>),
+    /// What a host has said to a lock that is its own now, if it has. For the first reactor.
+    Granted(Box<NlmGrant>, Option<nlm4_stats>),
     /// Say which clients there are. For the first reactor.
     List(Sender<Vec<ClientInfo>>),
     /// Take away all that this client has, and say whether it was there. For the
@@ -64,6 +71,14 @@ pub(crate) fn on_mail<S: Has<NfsConnection>, D: Driver>(
             c.peer.on_exports(nfsd);
             c.core.link.machine.set_let_in(c.peer.has_exports());
         }),
+        OwnMail::Datagram(datagram) => {
+            let now = driver.now();
+            shard.in_background(|_| nfsd.take_datagram(*datagram, local.time(now)));
+        }
+        OwnMail::Granted(grant, stat) => {
+            let now = driver.now();
+            shard.in_background(|_| nfsd.granted(&grant, stat, now));
+        }
         OwnMail::List(to) => {
             // The receiver may have given up waiting.
             let _ = to.send(clients(nfsd, driver.now()));
@@ -200,6 +215,7 @@ pub(crate) fn see_to<D: Driver>(local: &Local, driver: &mut D) {
         let mail = OwnMail::CallBack(to, callback);
         local.service.send(to.shard as usize, mail);
     }
+    local.service.call_hosts(nfsd.take_host_calls());
     while let Some(work) = nfsd.take_work() {
         begin(local, Box::new(work), driver);
     }

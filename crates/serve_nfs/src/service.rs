@@ -14,7 +14,9 @@ use auth::gss_acceptor::GssAcceptor;
 use auth::user::Accounts;
 use engine::{About, Post, ProofKind, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
+use nfsd::nlm::HostCall;
 use nfsd::owners::Question;
+use nfsd::rpcbind::ProgramPorts;
 use nfsd::xprtsec::Xprtsec;
 use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings, Reason};
 use store::fs::Time;
@@ -22,6 +24,7 @@ use tls::RenewedTls;
 
 use super::records::{Records, ServerIdentity, new_identity};
 use crate::config::NfsSettings;
+use crate::hosts::HostCalls;
 use crate::{CLIENT_REFUSED, MOUNT_REFUSED, NfsMail, OwnMail};
 
 const SECOND: u64 = 1_000_000_000;
@@ -100,6 +103,10 @@ pub struct Service {
     acceptor: Mutex<Option<Arc<dyn GssAcceptor>>>,
     /// What owners are called there: the domain, and the users and groups of this machine.
     accounts: Mutex<Option<DomainAccounts>>,
+    /// Where it listens for which programs.
+    ports: Mutex<ProgramPorts>,
+    /// What makes calls to hosts of NFSv3; without it none is made.
+    host_calls: Mutex<Option<HostCalls>>,
     /// Records are not on the disk: it is tried again with every tick.
     are_records_behind: AtomicBool,
     /// Clients that were refused, as is noted.
@@ -145,6 +152,8 @@ impl Service {
             wall,
             acceptor: Mutex::new(None),
             accounts: Mutex::new(None),
+            ports: Mutex::new(Arc::new([])),
+            host_calls: Mutex::new(None),
             are_records_behind: AtomicBool::new(false),
             clients_refused: AtomicU64::new(0),
             ticked: AtomicU64::new(0),
@@ -165,6 +174,7 @@ impl Service {
             let nfsd = Nfsd::new(settings, boot, known, exports, now);
             nfsd.set_gss(self.acceptor().is_some());
             nfsd.owners.set_domain(self.domain().as_deref());
+            nfsd.set_ports(locked(&self.ports).clone());
             assert!(self.nfsd.set(nfsd).is_ok(), "it starts once");
         }
     }
@@ -190,6 +200,31 @@ impl Service {
         *locked(&self.accounts) = accounts;
         if let Some(nfsd) = self.nfsd.get() {
             nfsd.owners.set_domain(self.domain().as_deref());
+        }
+    }
+
+    /// The port mapper tells from now on that programs are there.
+    pub fn set_ports(&self, ports: ProgramPorts) {
+        *locked(&self.ports) = ports.clone();
+        if let Some(nfsd) = self.nfsd.get() {
+            nfsd.set_ports(ports);
+        }
+    }
+
+    /// Calls to hosts of NFSv3 are made by this from now on.
+    pub(crate) fn set_host_calls(&self, calls: HostCalls) {
+        *locked(&self.host_calls) = Some(calls);
+    }
+
+    /// Has hosts of NFSv3 called.
+    #[inline]
+    pub(crate) fn call_hosts(&self, calls: Vec<HostCall>) {
+        if calls.is_empty() {
+            return;
+        }
+        if let Some(to) = &*locked(&self.host_calls) {
+            // Nothing takes them when the server ends.
+            calls.into_iter().for_each(|call| drop(to.send(call)));
         }
     }
 
@@ -415,7 +450,7 @@ fn settings_of(settings: &NfsSettings, identity: ServerIdentity) -> NfsdSettings
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::path::Path;
 
     use auth::user::{AccountKind, AccountsUnavailable};
@@ -441,6 +476,18 @@ mod tests {
         (Arc::new(shared), Arc::new(DiscardedMail))
     }
 
+    /// A server that no reactor has begun.
+    pub(crate) fn service() -> Arc<Service> {
+        Arc::new(Service::new(
+            alone(),
+            (0, None),
+            &NfsSettings::default(),
+            Exports::default(),
+            None,
+            Wall::System,
+        ))
+    }
+
     #[test]
     fn adding_nanoseconds_carries_into_seconds() {
         let time = Time {
@@ -458,14 +505,7 @@ mod tests {
 
     #[test]
     fn one_reactor_of_all_looks_at_leases() {
-        let service = Service::new(
-            alone(),
-            (0, None),
-            &NfsSettings::default(),
-            Exports::default(),
-            None,
-            Wall::System,
-        );
+        let service = service();
         assert!(service.is_due(SECOND, SECOND / 2));
         assert!(!service.is_due(SECOND, SECOND / 2));
         assert!(!service.is_due(SECOND + SECOND / 4, SECOND / 2));
@@ -489,14 +529,7 @@ mod tests {
 
     #[test]
     fn owners_are_looked_up_by_turns_of_the_hosts_that_ask() {
-        let service = Arc::new(Service::new(
-            alone(),
-            (0, None),
-            &NfsSettings::default(),
-            Exports::default(),
-            None,
-            Wall::System,
-        ));
+        let service = service();
         service.begin(0);
         let asked = Arc::new(NotedIds::default());
         service.set_accounts(Some(("test".into(), asked.clone())));

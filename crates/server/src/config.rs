@@ -14,7 +14,7 @@ use nvmf::transport::{Transport, Transports};
 use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 pub use serve_iscsi::Ana;
 use serve_nbd::NbdExportSpec;
-use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings, TlsFiles};
+use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings, RpcPrograms, TlsFiles};
 
 /// Everything that a target is started with; checked by `control` before.
 #[derive(Clone, Debug)]
@@ -282,6 +282,8 @@ pub struct ListenerSpec {
     pub requires_tls: bool,
     /// How hosts connect by RDMA. For NVMe and NFS.
     pub rdma: RdmaSpec,
+    /// Programs that the port mapper sends clients here for. For NFS.
+    pub programs: RpcPrograms,
 }
 
 /// How hosts connect by RDMA over iWARP at a listener.
@@ -390,6 +392,7 @@ impl From<SocketAddr> for ListenerSpec {
             discovery_only: false,
             requires_tls: false,
             rdma: RdmaSpec::default(),
+            programs: RpcPrograms::default(),
         }
     }
 }

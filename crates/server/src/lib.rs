@@ -38,6 +38,7 @@ pub mod check;
 mod config;
 mod connection_info;
 mod connections;
+mod datagrams;
 mod examine;
 mod kept_volumes;
 pub mod metrics;

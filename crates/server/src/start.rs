@@ -28,6 +28,7 @@ use store::fs::{Dir, FileSystem};
 use crate::change::{Change, ChangeError, cannot_listen};
 use crate::check::LISTENERS_MAX;
 use crate::config::{Config, Limits, ListenerSpec, Start};
+use crate::datagrams;
 use crate::report::Report;
 use crate::schedule;
 use crate::serving::Shard;
@@ -307,12 +308,14 @@ pub fn start_with(
     })
 }
 
-/// Starts the threads that look now and then whether there is something to do.
+/// Starts the threads beside the reactors.
 fn start_watches(shared: &Arc<Shared>) -> io::Result<()> {
     let volumes_of = Arc::downgrade(shared);
     space::start(&shared.nvme, move || {
         volumes_of.upgrade().map(|shared| shared.volumes())
     })?;
+    serve_nfs::hosts::start(&shared.nfs)?;
+    datagrams::start(shared)?;
     schedule::start(shared)
 }
 
@@ -553,6 +556,7 @@ fn nfs_of(
         records.transpose()?,
         wall,
     );
+    service.set_ports(state.program_ports());
     set_kerberos(&service, config.nfs.kerberos.as_ref()).map_err(StartError::Kerberos)?;
     Ok(service)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nfsd::Exports;
 use nfsd::exports::Export;
-use serve_nfs::ExportSpec;
+use serve_nfs::{ExportSpec, ProgramPorts};
 use store::fs::{FileSystem, Time};
 use store::{Info, Volume};
 
@@ -236,6 +236,13 @@ impl ServedState {
         };
         self.gone.insert((address, protocol), kept);
         Ok(number)
+    }
+
+    /// Where clients of NFS find its programs.
+    pub fn program_ports(&self) -> ProgramPorts {
+        let all = self.listeners.values().map(|listener| &listener.spec);
+        let serve = all.filter(|spec| spec.protocol == Protocol::Nfs && !spec.rdma.is_only());
+        serve.map(|spec| (spec.address, spec.programs)).collect()
     }
 
     /// The numbers of the listeners.

@@ -106,7 +106,8 @@ fn machine_id() -> &'static str {
     })
 }
 
-fn host_name() -> String {
+/// How this machine calls itself.
+pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use server::nfs::{ClientName, Clients, ConnectedClient, FileSystemKind, Flavor, Net, Squash};
-use server::nfs::{Xprtsec, XprtsecModes};
+use server::nfs::{RpcProgram, RpcPrograms, Xprtsec, XprtsecModes};
 
 use super::*;
 
@@ -302,6 +302,29 @@ fn exports_want_a_listener_of_their_own_protocol() {
     ] {
         let text = file("", MEM, ANY) + key + "\n";
         let list = read(&text).unwrap_err();
+        assert_eq!(list.len(), 1, "{list:#?}");
+        assert!(list[0].text.contains(part), "{list:#?}");
+    }
+}
+
+#[test]
+fn listener_says_what_the_port_mapper_sends_clients_there_for() {
+    let with = |key: &str| file("", MEM, ANY) + key + "\n";
+    let programs = |key: &str| read(&with(key)).unwrap().listeners[0].programs;
+    assert_eq!(programs(""), RpcPrograms::new(&RpcProgram::ALL[1..]));
+    let two = RpcPrograms::new(&[RpcProgram::Nfs, RpcProgram::Portmap]);
+    assert_eq!(programs("programs = [\"portmap\", \"nfs\"]"), two);
+    for (key, part) in [
+        ("programs = []", "names what clients"),
+        ("programs = [\"nfs\", \"nlmm\"]", "did you mean `nlm`?"),
+        ("programs = [\"nfs\", \"nfs\"]", "already"),
+        ("programs = [\"portmap\"]", "no export could be reached"),
+        (
+            "[[listener]]\naddress = \"127.0.0.1:4420\"\nprograms = [\"nfs\"]",
+            "`programs` is for NFS",
+        ),
+    ] {
+        let list = read(&with(key)).unwrap_err();
         assert_eq!(list.len(), 1, "{list:#?}");
         assert!(list[0].text.contains(part), "{list:#?}");
     }

@@ -25,6 +25,7 @@ impl Shared {
         let groups = kept.map(|kept| kept.groups).unwrap_or_default();
         state.listeners.insert(number, Listener { spec });
         self.nvme.places().set_listeners(state.listener_numbers());
+        self.nfs.set_ports(state.program_ports());
         for subsystem in registry.subsystems() {
             self.nvme.places().publish(subsystem);
         }
@@ -98,6 +99,7 @@ impl Shared {
             let gone = Gone { number, groups };
             state.gone.insert((spec.address, spec.protocol), gone);
         }
+        self.nfs.set_ports(state.program_ports());
         let change = registry.set_listeners(state.listener_list());
         let (dismissed, edited) = Self::settle_portals(&mut targets, &state, number, &[]);
         drop(state);

@@ -20,6 +20,7 @@ mod restart;
 #[path = "../shared/running.rs"]
 mod running;
 mod sessions;
+mod side_programs;
 mod stopping;
 mod tls;
 
