@@ -88,7 +88,7 @@ impl Nfsd {
                 Ok(call) => return self.mount_later(call, datagram),
                 Err(error) => Err(error),
             },
-            // A list would make a large answer of a small call, for whomever it names.
+            // A list would make a large answer of a small call, sent to the address that it names.
             _ => return (datagram.answer)(call.refused(accept_stat::PROC_UNAVAIL)),
         };
         let answer = match answered {

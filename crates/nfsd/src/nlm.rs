@@ -119,7 +119,7 @@ impl<'a> NlmAsked<'a> {
     }
 }
 
-/// Whether a file can be locked by a user: who may read it, or write it, or owns it.
+/// Whether a user may lock a file: one that may read it, or write it, or owns it.
 fn check_file(attr: &Result<Attr, fs::Error>, by: &Credential) -> Result<(), nlm4_stats> {
     let attr = attr.as_ref().map_err(|error| match error {
         fs::Error::Stale | fs::Error::NoEnt => nlm4_stats::NLM4_STALE_FH,

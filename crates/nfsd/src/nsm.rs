@@ -1,6 +1,6 @@
 //! The Network Status Monitor: hosts tell that they have started again, so that what they had
-//! locked is free. It watches no host for others: nobody but a host's own lock manager asks for
-//! that.
+//! locked is free. It watches no host for others: that is for the lock manager of a host to ask of
+//! its own monitor.
 
 use std::net::IpAddr;
 
