@@ -93,13 +93,14 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
     (specs.collect(), is_whole)
 }
 
-/// What the port mapper sends clients to the listener for.
+/// What the port mapper sends clients to the listener for; nothing of a list that is wrong.
 fn programs(sink: &mut Sink, section: &Section) -> Option<RpcPrograms> {
     let list = section.texts(sink, "programs")?;
     if list.is_empty() {
         let text = "`programs` names what clients are sent here for: [\"portmap\"]";
         sink.add(&section.span_of("programs"), text);
     }
+    let count = list.len();
     let mut programs: Vec<RpcProgram> = Vec::new();
     for item in list {
         let mut known = RpcProgram::ALL.into_iter();
@@ -120,7 +121,8 @@ fn programs(sink: &mut Sink, section: &Section) -> Option<RpcPrograms> {
             }
         }
     }
-    Some(RpcPrograms::new(&programs))
+    let is_right = count > 0 && programs.len() == count;
+    is_right.then(|| RpcPrograms::new(&programs))
 }
 
 /// Reports a file that serves nothing, or what no host could reach.

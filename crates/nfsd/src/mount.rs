@@ -166,7 +166,7 @@ impl MountCall {
     ) -> Option<(Arc<dyn FileSystem>, Task)> {
         if around.nfsd.is_drained() {
             self.status = mountstat3::MNT3ERR_SERVERFAULT;
-            let (events, peer) = (&around.nfsd.events, &*around.peer);
+            let (events, peer) = (&around.nfsd.events, around.peer);
             events.refused(peer, path.unwrap_or("?"), Reason::Drained);
             return None;
         }
