@@ -62,8 +62,7 @@ pub(crate) fn parse(
     limits.scsi_io_bytes_max = iscsi.io_bytes_max;
     let nfs = file.table(sink, SCHEMA, "nfs", NFS);
     let files = nfs::read(sink, &file, nfs.as_ref(), origin.folder);
-    let served = (nvme.as_ref(), section.as_ref(), &file);
-    listener::reachable(sink, served, (&listeners, is_whole));
+    listener::reachable(sink, (nvme.as_ref(), section.as_ref(), &file), (&listeners, is_whole));
     let known = limit::Nameable {
         volumes: &volumes,
         exports: &files.exports,

@@ -296,8 +296,7 @@ impl<S: Protocols> Shard<S> {
         }
         let of_address_max = self.shared.limits.connections_of_address_max;
         let Some(place) = self.shared.hosts.place(peer.ip(), of_address_max) else {
-            let max = of_address_max.into();
-            return self.note_refusal(peer, "connections_of_address_max", max);
+            return self.note_refusal(peer, "connections_of_address_max", of_address_max.into());
         };
         (self.shared.connection_policies).apply(&connected, peer, listener);
         let placer = self.placer.as_mut().expect("only the acceptor accepts");

@@ -479,10 +479,7 @@ impl Shared {
             Change::RemoveNbdExport { name } => self.remove_nbd_export(&name),
             Change::SetNbdExport(spec) => self.set_nbd_export(spec),
             Change::EvictConnections(connections) => Ok(self.evict_connections(&connections)),
-            Change::ForgetGeneratedKeys { host } => {
-                self.nvme.registry().forget_generated_keys(&host);
-                Ok(Left::Nothing)
-            }
+            Change::ForgetGeneratedKeys { host } => Ok(self.forget_generated_keys(&host)),
             Change::EvictClient { id } => Ok(self.evict_client(id)),
             Change::SetDrained(is_drained) => Ok(self.set_drained(is_drained)),
         }
@@ -490,6 +487,11 @@ impl Shared {
 }
 
 impl Shared {
+    fn forget_generated_keys(&self, host: &str) -> Left {
+        self.nvme.registry().forget_generated_keys(host);
+        Left::Nothing
+    }
+
     fn set_psk_compat(&self, compat: PskCompat) -> Left {
         self.nvme.registry().set_psk_compat(compat);
         Left::Nothing

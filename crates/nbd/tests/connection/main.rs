@@ -618,7 +618,6 @@ mod any_bytes {
     use random::Random;
     use std::collections::BTreeMap;
 
-    use machine::Machine as _;
     use nbd::{NbdAnswer, NbdOp, NbdServer, NbdSettings, RequestKind};
     use wire::nbd::request_type as request;
 
