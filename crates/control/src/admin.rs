@@ -9,7 +9,7 @@ use tls::ServerSide;
 
 use crate::certificates::{alternative_name, out_of_time, tls_files};
 use crate::policy::pick;
-use crate::schema::{ADMIN_CLIENT, ADMIN_TLS, GROUP, SCHEMA, TOKEN};
+use crate::schema::{ADMIN, ADMIN_CLIENT, ADMIN_TLS, GROUP, SCHEMA, TOKEN};
 use crate::source::{At, Section, Sink};
 use crate::without_secrets::check_is_shown;
 
@@ -35,10 +35,11 @@ const ROLES: [(&str, AdminRole); 3] = {
     ]
 };
 
-pub(crate) fn read(sink: &mut Sink, section: Option<&Section>, folder: &Path) -> AdminSpec {
-    let Some(section) = section else {
+pub(crate) fn read(sink: &mut Sink, file: &Section, folder: &Path) -> AdminSpec {
+    let Some(section) = file.table(sink, SCHEMA, "admin", ADMIN) else {
         return AdminSpec::default();
     };
+    let section = &section;
     let tokens = tokens(sink, section);
     let table = section.table(sink, SCHEMA, "tls", ADMIN_TLS);
     let tls = table.and_then(|tls| tls_files(sink, &tls, folder, ServerSide::new));

@@ -5,7 +5,7 @@ use toml::de::DeTable;
 
 use crate::by_name::ByName;
 use crate::connection_policy::connection_policies;
-use crate::schema::{ADMIN, FILE, ISCSI, NFS, NVME, POLICY, SCHEMA};
+use crate::schema::{FILE, ISCSI, NFS, NVME, POLICY, SCHEMA};
 use crate::secret::{Secrets, SecretsRead};
 use crate::snapshot_schedule::snapshot_schedules;
 use crate::source::{Section, Sink};
@@ -62,7 +62,8 @@ pub(crate) fn parse(
     limits.scsi_io_bytes_max = iscsi.io_bytes_max;
     let nfs = file.table(sink, SCHEMA, "nfs", NFS);
     let files = nfs::read(sink, &file, nfs.as_ref(), origin.folder);
-    listener::reachable(sink, (nvme.as_ref(), section.as_ref(), &file), (&listeners, is_whole));
+    let served = (nvme.as_ref(), section.as_ref(), &file);
+    listener::reachable(sink, served, (&listeners, is_whole));
     let known = limit::Nameable {
         volumes: &volumes,
         exports: &files.exports,
@@ -71,7 +72,6 @@ pub(crate) fn parse(
     let rate_limits = limit::rate_limits(sink, &file, &known);
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
-    let admin = file.table(sink, SCHEMA, "admin", ADMIN);
     let cpus = policy::cpus(sink, policy, allowed);
     let config = Config {
         snapshot_schedules: snapshot_schedules(sink, &file, &volumes),
@@ -96,7 +96,7 @@ pub(crate) fn parse(
         fast_path: policy::fast_path(sink, policy),
         cpus,
         start: policy::start(sink, policy),
-        admin: admin::read(sink, admin.as_ref(), origin.folder),
+        admin: admin::read(sink, &file, origin.folder),
         limits,
         rate_limits,
     };
