@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use server::nfs::{ClientName, Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, Net};
 use server::nfs::{NfsSettings, Rule as ExportRule, Squash, TlsFiles, Xprtsec, XprtsecModes};
 use server::{Config, check, nfs};
+use store::fs::Acls;
 use tls::ServerSide;
 
 mod kerberos;
@@ -201,7 +202,7 @@ fn kind(
     };
     match choice(sink, section, "kind", &["mem", "dir"])? {
         0 => {
-            for key in ["path", "state", "read_only"] {
+            for key in ["path", "state", "read_only", "acl"] {
                 other(sink, key, "dir");
             }
             section.missing(sink, "size", "size = \"1GiB\"");
@@ -234,6 +235,8 @@ fn dir(
         sink.add(&section.span, text);
     }
     let read_only = section.flag(sink, "read_only").unwrap_or(false);
+    let acls = choice(sink, section, "acl", &["none", "nfs4", "posix"]);
+    let acls = acls.map(|at| [Acls::Off, Acls::Nfs4, Acls::Posix][at]);
     let path = folder.join(section.text(sink, "path")?.value);
     // Without links on the way, so that one directory by two names is seen. What is
     // wrong with it the start says.
@@ -256,6 +259,7 @@ fn dir(
         path,
         state,
         read_only,
+        acls,
     })
 }
 

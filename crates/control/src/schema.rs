@@ -316,6 +316,7 @@ pub const SCHEMA: &[Keys] = &[
             key("path", Takes::File),
             key("state", Takes::File),
             key("read_only", Takes::Flag),
+            key("acl", Takes::Text),
         ],
     ),
     (

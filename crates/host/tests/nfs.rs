@@ -53,6 +53,7 @@ fn start(folder: &Path, address: SocketAddr) -> Running {
         path,
         state: folder.join("handles"),
         read_only: false,
+        acls: None,
     };
     let mem = FileSystemKind::Mem {
         size_bytes: 64 << 20,

@@ -45,7 +45,7 @@ const KNOWN: &[Known] = &[
     ("maxoffsetread", Lost, "weft sets no bound"),
     ("disablereaddirplus", Default, "weft has READDIRPLUS"),
     ("usecookieverifier", Default, "weft has its own"),
-    ("disable_acl", Default, "weft has no ACLs of NFSv4"),
+    ("disable_acl", Default, "see `acl` of [[file_system]]"),
     ("security_label", Lost, "weft serves no labels"),
     ("attr_expiration_time", Default, "weft caches no attributes"),
     (

@@ -3,7 +3,7 @@
 //! are written, and which may be set.
 
 use auth::user::AccountKind;
-use wire::nfs4::{self, bitmap4, fattr4, mode4, nfs_ftype4, nfsstat4, nfstime4, settime4};
+use wire::nfs4::{self, bitmap4, fattr4, mode4, nfs_ftype4, nfsace4, nfsstat4, nfstime4, settime4};
 use wire::xdr::{Decode, Encode, List, Opaque, Reader};
 
 /// Words of a bitmap that attributes are in.
@@ -26,6 +26,8 @@ pub struct Values<'a> {
     pub owner: Option<&'a str>,
     /// That of the group.
     pub group: Option<&'a str>,
+    /// The value of `acl`; only looked at where [`AskedAttributes::needs_acl`] says so.
+    pub acl: &'a [u8],
 }
 
 /// One object.
@@ -82,6 +84,8 @@ pub struct System {
     pub clone_block_bytes: u32,
     /// Whether there are extended attributes.
     pub has_xattrs: bool,
+    /// Whether there are access control lists.
+    pub has_acls: bool,
 }
 
 /// Room in a file system.
@@ -127,7 +131,7 @@ const TABLE: &[AttributeRow] = &[
     AttributeRow(
         nfs4::FATTR4_SUPPORTED_ATTRS,
         0,
-        Get(|_, minor, to| write_bitmap(SUPPORTED[minor as usize], to)),
+        Get(|v, minor, to| write_bitmap(there(SUPPORTED[minor as usize], &v.system), to)),
     ),
     AttributeRow(
         nfs4::FATTR4_TYPE,
@@ -184,8 +188,19 @@ const TABLE: &[AttributeRow] = &[
         0,
         Get(|_, _, to| nfsstat4::NFS4_OK.encode(to)),
     ),
-    // No ACLs.
-    AttributeRow(nfs4::FATTR4_ACLSUPPORT, 0, Get(|_, _, to| 0u32.encode(to))),
+    AttributeRow(
+        nfs4::FATTR4_ACL,
+        0,
+        GetSet(|v, _, to| to.extend_from_slice(v.acl)),
+    ),
+    AttributeRow(
+        nfs4::FATTR4_ACLSUPPORT,
+        0,
+        Get(|v, _, to| {
+            let kinds = nfs4::ACL4_SUPPORT_ALLOW_ACL | nfs4::ACL4_SUPPORT_DENY_ACL;
+            (if v.system.has_acls { kinds } else { 0 }).encode(to);
+        }),
+    ),
     AttributeRow(nfs4::FATTR4_CANSETTIME, 0, Get(|_, _, to| true.encode(to))),
     AttributeRow(
         nfs4::FATTR4_CASE_INSENSITIVE,
@@ -343,7 +358,7 @@ const TABLE: &[AttributeRow] = &[
     AttributeRow(
         nfs4::FATTR4_SUPPATTR_EXCLCREAT,
         1,
-        Get(|_, minor, to| write_bitmap(settable(minor), to)),
+        Get(|v, minor, to| write_bitmap(there(settable(minor), &v.system), to)),
     ),
     AttributeRow(
         nfs4::FATTR4_CLONE_BLKSIZE,
@@ -418,6 +433,14 @@ fn settable(minor: u32) -> Bits {
     bits
 }
 
+/// Those that a file system has.
+fn there(mut bits: Bits, system: &System) -> Bits {
+    if !system.has_acls {
+        bits[0] &= !(1 << nfs4::FATTR4_ACL);
+    }
+    bits
+}
+
 #[inline]
 fn has(bits: &Bits, number: u32) -> bool {
     bits[number as usize / 32] >> (number % 32) & 1 == 1
@@ -433,7 +456,7 @@ fn write_bitmap(bits: Bits, to: &mut Vec<u8>) {
 }
 
 /// An owner or group by its name, or else its number (RFC 8881, section 5.9).
-fn write_owner(name: Option<&str>, id: u32, to: &mut Vec<u8>) {
+pub fn write_owner(name: Option<&str>, id: u32, to: &mut Vec<u8>) {
     if let Some(name) = name {
         return Opaque::<{ OWNER_BYTES_MAX }>(name.as_bytes()).encode(to);
     }
@@ -453,7 +476,10 @@ fn write_owner(name: Option<&str>, id: u32, to: &mut Vec<u8>) {
 }
 
 /// By digits, only as they would be written, without leading zeros; else by its name.
-fn read_owner(text: &[u8], kind: AccountKind, owners: &ReadOwner<'_>) -> Result<u32, nfsstat4> {
+///
+/// # Errors
+/// [`nfsstat4::NFS4ERR_INVAL`] for no text, else those of `owners`.
+pub fn read_owner(text: &[u8], kind: AccountKind, owners: &ReadOwner<'_>) -> Result<u32, nfsstat4> {
     if text.is_empty() {
         return Err(nfsstat4::NFS4ERR_INVAL);
     }
@@ -513,6 +539,11 @@ impl AskedAttributes {
         has(&self.bits, nfs4::FATTR4_OWNER) || has(&self.bits, nfs4::FATTR4_OWNER_GROUP)
     }
 
+    /// Whether a value is an access control list.
+    pub fn needs_acl(&self) -> bool {
+        has(&self.bits, nfs4::FATTR4_ACL)
+    }
+
     /// Whether a value is about the object beyond what names it, so that the object
     /// must be looked at.
     pub fn needs_object(&self) -> bool {
@@ -547,10 +578,11 @@ impl AskedAttributes {
 
     /// Appends a `fattr4` with the values asked for.
     pub fn write(&self, values: &Values<'_>, to: &mut Vec<u8>) {
-        write_bitmap(self.bits, to);
+        let bits = there(self.bits, &values.system);
+        write_bitmap(bits, to);
         let at = to.len();
         0u32.encode(to);
-        for (at, word) in self.bits.iter().enumerate() {
+        for (at, word) in bits.iter().enumerate() {
             let mut left = *word;
             while left != 0 {
                 let bit = left.trailing_zeros() as usize;
@@ -576,6 +608,9 @@ pub fn verify(wanted: &fattr4<'_>, minor: u32, values: &Values<'_>) -> Result<bo
     if asked.has_rdattr_error() {
         return Err(nfsstat4::NFS4ERR_INVAL);
     }
+    if asked.needs_acl() && !values.system.has_acls {
+        return Err(nfsstat4::NFS4ERR_ATTRNOTSUPP);
+    }
     let mut is = Vec::new();
     asked.write(values, &mut is);
     let is = fattr4::decode(&mut Reader::new(&is)).expect("it was just written");
@@ -593,13 +628,21 @@ fn check_supported(mask: &bitmap4<'_>, minor: u32) -> Result<(), nfsstat4> {
     }
 }
 
+/// The entries of an access control list.
+pub type Aces<'a> = List<'a, nfsace4<'a>, { nfs4::ACES_MAX as usize }>;
+
 /// Attributes to be set; `None` where one is to stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetAttributes {
+pub struct SetAttributes<'a> {
     /// Bytes of a file.
     pub size: Option<u64>,
     /// Permission bits.
     pub mode: Option<mode4>,
+    /// Bits that the mode of what is made loses, unless its directory hands a list on (RFC
+    /// 8275).
+    pub umask: mode4,
+    /// The access control list.
+    pub acl: Option<Aces<'a>>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
@@ -610,7 +653,7 @@ pub struct SetAttributes {
     pub modified: Option<settime4>,
 }
 
-impl SetAttributes {
+impl<'a> SetAttributes<'a> {
     /// What a `fattr4` asks to be set. With `is_new`, of an object that is
     /// being made: only then there is a umask (RFC 8275). `owners` knows names.
     ///
@@ -619,11 +662,11 @@ impl SetAttributes {
     /// [`nfsstat4::NFS4ERR_INVAL`] for one that cannot be set, or not so,
     /// [`nfsstat4::NFS4ERR_BADOWNER`], [`nfsstat4::NFS4ERR_BADXDR`].
     pub fn read(
-        wanted: &fattr4<'_>,
+        wanted: &fattr4<'a>,
         minor: u32,
         is_new: bool,
         owners: &ReadOwner<'_>,
-    ) -> Result<SetAttributes, nfsstat4> {
+    ) -> Result<SetAttributes<'a>, nfsstat4> {
         check_supported(&wanted.attrmask, minor)?;
         let mut bits = [0; WORDS];
         let words = wanted.attrmask.iter();
@@ -653,24 +696,25 @@ impl SetAttributes {
     fn read_one(
         &mut self,
         number: u32,
-        from: &mut Reader<'_>,
+        from: &mut Reader<'a>,
         owners: &ReadOwner<'_>,
     ) -> Result<(), nfsstat4> {
         let mut owner = |kind| read_owner(value::<Text<'_>>(from)?.0, kind, owners);
         match number {
             nfs4::FATTR4_OWNER => self.uid = Some(owner(AccountKind::User)?),
             nfs4::FATTR4_OWNER_GROUP => self.gid = Some(owner(AccountKind::Group)?),
+            nfs4::FATTR4_ACL => self.acl = Some(value(from)?),
             nfs4::FATTR4_SIZE => self.size = Some(value(from)?),
             nfs4::FATTR4_MODE => self.mode = Some(value(from)?),
             nfs4::FATTR4_TIME_ACCESS_SET => self.accessed = Some(time(from)?),
             nfs4::FATTR4_TIME_MODIFY_SET => self.modified = Some(time(from)?),
             nfs4::FATTR4_MODE_UMASK => {
-                let mode: u32 = value(from)?;
-                self.mode = Some(mode & !value::<u32>(from)?);
+                self.mode = Some(value(from)?);
+                self.umask = value(from)?;
             }
             _ => unreachable!("only what may be set"),
         }
-        match self.mode.is_some_and(|mode| mode & !MODE_MASK != 0) {
+        match (self.mode.unwrap_or(0) | self.umask) & !MODE_MASK != 0 {
             true => Err(nfsstat4::NFS4ERR_INVAL),
             false => Ok(()),
         }

@@ -24,7 +24,7 @@ use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wire::mount3::mount_proc3;
-use wire::nfs3::nfs_proc3;
+use wire::nfs3::{nfs_proc3, nfsacl_proc3};
 use wire::nfs4::{nfs_opnum4, offset4};
 use wire::nlm4::nlm4_proc;
 use wire::nsm::sm_proc;
@@ -143,6 +143,8 @@ pub enum Procedure {
     Compound,
     /// One of NFSv3, never its NULL.
     Nfs3(nfs_proc3),
+    /// One of NFSACL, never its NULL.
+    Acl3(nfsacl_proc3),
     /// One of MOUNT, never its NULL.
     Mount3(mount_proc3),
     /// One of the Network Lock Manager, never its NULL.

@@ -14,7 +14,7 @@ use testkit::nfs::call::{
     CompoundPart, call_header, call_header_as, call_header_of, compound, cut, record, write3,
 };
 use wire::mount3::mount_proc3;
-use wire::nfs3::nfs_proc3;
+use wire::nfs3::{nfs_proc3, nfsacl_proc3};
 use wire::nfs4::NFS4_PROGRAM;
 use wire::rpc::{RPCSEC_GSS, accept_stat, auth_stat, call_body};
 use wire::xdr::{Decode, Encode, Opaque, Reader};
@@ -201,6 +201,12 @@ fn other_procedures_come_with_all_their_arguments() {
     }
     for number in 1..=5 {
         expected.push(((100_005, 3, number), Procedure::Mount3(mount(number))));
+    }
+    for (number, procedure) in [
+        (1, nfsacl_proc3::ACLPROC3_GETACL),
+        (2, nfsacl_proc3::ACLPROC3_SETACL),
+    ] {
+        expected.push(((100_227, 3, number), Procedure::Acl3(procedure)));
     }
     for (step, fragment) in [(1, 5), (usize::MAX, usize::MAX), (7, 64)] {
         let mut server = server(RpcServerSettings::default());

@@ -7,8 +7,10 @@ use nfs::attributes::{
     AskedAttributes, FreeSpace, NO_NAMES, Object, ReadOwner, SetAttributes, System, Values,
 };
 use nfs::server::files::WRITE;
-use store::fs::access::rights;
-use store::fs::{self, Attr, Device, FileId, FsOp, ObjectKind, Output, SetXattr, Statfs, Time};
+use store::fs::access::{rights, told};
+use store::fs::{
+    self, Attr, Device, FileId, FsOp, ObjectKind, Output, Rights, SetAttr, SetXattr, Statfs, Time,
+};
 use wire::nfs4::{
     self, ACCESS4args, ACCESS4resok, GETATTR4args, LISTXATTRS4args, SETATTR4args, SETXATTR4args,
     VERIFY4args, XATTR4args, change_info4, component4, fattr4, nfs_argop4, nfs_ftype4, nfs_opnum4,
@@ -16,6 +18,7 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, Opaque, pad};
 
+use crate::acl;
 use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::continuation::{Continuation, ThenAttributes};
 use crate::names::{ANSWERED, change_info, file, set_attr};
@@ -89,6 +92,7 @@ pub(crate) fn blank_attributes() -> Attr {
         file: FileId(0),
         kind: ObjectKind::Regular,
         mode: 0,
+        acl: None,
         links: 1,
         uid: 0,
         gid: 0,
@@ -163,6 +167,7 @@ fn pseudo_system(nfsd: &Nfsd) -> System {
         io_bytes_max: nfsd.settings.io_bytes_max.into(),
         clone_block_bytes: 0,
         has_xattrs: false,
+        has_acls: false,
     }
 }
 
@@ -170,11 +175,12 @@ fn lease_s(nfsd: &Nfsd) -> u32 {
     (nfsd.settings.server.lease / 1_000_000_000) as u32
 }
 
-/// Names of an object's owners, where a client is told names.
+/// Names of an object's owners, where a client is told names, and the list with such names.
 #[derive(Debug, Default)]
 pub(crate) struct OwnerNames {
     owner: Option<Arc<str>>,
     group: Option<Arc<str>>,
+    acl: Vec<u8>,
 }
 
 impl RunningCall<'_> {
@@ -193,9 +199,43 @@ impl RunningCall<'_> {
         asked: AskedAttributes,
         attr: &Attr,
     ) -> Result<OwnerNames, nfsstat4> {
-        match asked.needs_owners() && self.has_names() {
-            true => self.look_up_owners(attr),
-            false => Ok(OwnerNames::default()),
+        let mut names = match asked.needs_owners() && self.has_names() {
+            true => self.look_up_owners(attr)?,
+            false => OwnerNames::default(),
+        };
+        if asked.needs_acl() {
+            names.acl = self.listed(attr)?;
+        }
+        Ok(names)
+    }
+
+    /// The value of `acl`.
+    #[cold]
+    fn listed(&self, attr: &Attr) -> Result<Vec<u8>, nfsstat4> {
+        let by = (self.peer.host(), self.now);
+        let name = |kind, id| match self.has_names() {
+            true => self.nfsd.owners.name(kind, id, by),
+            false => Ok(None),
+        };
+        let mut bytes = Vec::new();
+        acl::write(attr, &name, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Whether the attributes that are asked for may be seen (RFC 8881, section 6.2.1.3.1).
+    ///
+    /// # Errors
+    /// NFS4ERR_ACCESS where a list denies that.
+    pub(crate) fn may_see(&self, asked: AskedAttributes, attr: &Attr) -> Result<(), nfsstat4> {
+        if attr.acl.is_none() {
+            return Ok(());
+        }
+        let rights = rights(attr, &self.caller(false));
+        let is_hidden = asked.needs_object() && !rights.holds(Rights::READ_ATTRIBUTES)
+            || asked.needs_acl() && !rights.holds(Rights::READ_ACL);
+        match is_hidden {
+            true => Err(nfsstat4::NFS4ERR_ACCESS),
+            false => Ok(()),
         }
     }
 
@@ -209,6 +249,7 @@ impl RunningCall<'_> {
         Ok(OwnerNames {
             owner: owner?,
             group: group?,
+            acl: Vec::new(),
         })
     }
 
@@ -220,14 +261,19 @@ impl RunningCall<'_> {
         &self,
         wanted: &fattr4<'_>,
         is_new: bool,
-    ) -> Result<SetAttributes, nfsstat4> {
+    ) -> Result<SetAttr, nfsstat4> {
         let by = (self.peer.host(), self.now);
         let by_name = |kind, name: &[u8]| self.nfsd.owners.number(kind, name, by);
         let owners: &ReadOwner<'_> = match self.has_names() {
             true => &by_name,
             false => NO_NAMES,
         };
-        SetAttributes::read(wanted, self.minor(), is_new, owners)
+        let set = SetAttributes::read(wanted, self.minor(), is_new, owners)?;
+        let acl = set.acl.map(|aces| acl::read(&aces, owners));
+        Ok(SetAttr {
+            acl: acl.transpose()?,
+            ..set_attr(&set)
+        })
     }
 }
 
@@ -263,6 +309,7 @@ fn with_values<T>(
                 io_bytes_max: nfsd.settings.io_bytes_max.into(),
                 clone_block_bytes: info.clone_block_bytes,
                 has_xattrs: info.has_xattrs,
+                has_acls: info.has_acls,
             }
         }
     };
@@ -274,6 +321,7 @@ fn with_values<T>(
         room: *room,
         owner: names.owner.as_deref(),
         group: names.group.as_deref(),
+        acl: &names.acl,
     }))
 }
 
@@ -323,7 +371,11 @@ fn got_attr<'a>(
     room: &FreeSpace,
 ) -> OperationOutcome<'a> {
     let place = run.current()?;
+    run.may_see(asked, attr)?;
     let names = run.owner_names(asked, attr)?;
+    if !names.acl.is_empty() {
+        run.reserve(names.acl.len() as u32)?;
+    }
     run.ok(|_| ())?;
     let to = run.link.machine.reply(run.flow.tag).bytes();
     let of = (attr, &names);
@@ -357,6 +409,7 @@ fn verified<'a>(run: &mut RunningCall<'a>, attr: &Attr, room: &FreeSpace) -> Ope
     };
     let (place, minor) = (run.current()?, run.minor());
     let asked = AskedAttributes::new(&args.obj_attributes.attrmask, minor)?;
+    run.may_see(asked, attr)?;
     let names = run.owner_names(asked, attr)?;
     let view = &run.peer.view;
     let is_same = with_values(run.nfsd, view, place, (attr, &names), room, |values| {
@@ -391,7 +444,7 @@ pub(crate) fn setattr<'a>(
     };
     let op = FsOp::Setattr {
         file: file(place),
-        set: set_attr(&set),
+        set,
         guard: None,
     };
     run.ask_file_system(Ask {
@@ -429,30 +482,32 @@ pub(crate) fn access<'a>(run: &mut RunningCall<'a>, args: &ACCESS4args) -> Opera
     }
 }
 
-/// Rights that mean something for a kind of object: by reading, by writing, by
-/// executing it.
-pub(crate) fn rights_of(kind: ObjectKind) -> (u32, u32, u32) {
+/// What ACCESS tells that it knows of an object, and what of it the caller may do.
+pub(crate) fn told_access(attr: &Attr, caller: &fs::Caller<'_>, may_write: bool) -> (u32, u32) {
+    let told = told(attr, caller);
+    let may = |may: bool, bits: u32| if may { bits } else { 0 };
     let read = nfs4::ACCESS4_READ | nfs4::ACCESS4_XAREAD | nfs4::ACCESS4_XALIST;
-    let write = nfs4::ACCESS4_MODIFY | nfs4::ACCESS4_EXTEND | nfs4::ACCESS4_XAWRITE;
-    match kind {
-        ObjectKind::Directory => (read, write | nfs4::ACCESS4_DELETE, nfs4::ACCESS4_LOOKUP),
-        ObjectKind::Regular => (read, write, nfs4::ACCESS4_EXECUTE),
-        _ => (read, write, 0),
-    }
+    let modify = nfs4::ACCESS4_MODIFY | nfs4::ACCESS4_XAWRITE;
+    let (remove, execute) = match attr.kind {
+        ObjectKind::Directory => (nfs4::ACCESS4_DELETE, nfs4::ACCESS4_LOOKUP),
+        ObjectKind::Regular => (0, nfs4::ACCESS4_EXECUTE),
+        _ => (0, 0),
+    };
+    let changes = may(told.modifies, modify)
+        | may(told.extends, nfs4::ACCESS4_EXTEND)
+        | may(told.removes, remove);
+    let known = read | modify | nfs4::ACCESS4_EXTEND | remove | execute;
+    let granted = may(told.reads, read) | may(told.executes, execute) | may(may_write, changes);
+    (known, granted)
 }
 
 fn tell_access<'a>(run: &mut RunningCall<'a>, asked: u32, attr: &Attr) -> OperationOutcome<'a> {
     let place = run.current()?;
-    let (read, write, execute) = rights_of(attr.kind);
-    let own = rights(attr, &run.caller(false));
-    let may_write = own.write && run.check_writable(place).is_ok();
-    let mut access = 0;
-    for (may, rights) in [(own.read, read), (may_write, write), (own.execute, execute)] {
-        access |= if may { rights } else { 0 };
-    }
+    let may_write = run.check_writable(place).is_ok();
+    let (known, granted) = told_access(attr, &run.caller(false), may_write);
     let resok = ACCESS4resok {
-        supported: asked & (read | write | execute),
-        access: asked & access,
+        supported: asked & known,
+        access: asked & granted,
     };
     run.ok(|to| resok.encode(to))
 }

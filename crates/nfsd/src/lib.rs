@@ -8,6 +8,7 @@
 //! connections share is [`Nfsd`]; what one connection has, [`Peer`].
 #![forbid(unsafe_code)]
 
+mod acl;
 mod answers;
 mod attributes;
 mod call;

@@ -290,8 +290,8 @@ fn found_parent<'a>(
     run.ok(|_| ())
 }
 
-/// Attributes to be set, as a file system takes them.
-pub(crate) fn set_attr(set: &SetAttributes) -> SetAttr {
+/// Attributes to be set, as a file system takes them, but for the list.
+pub(crate) fn set_attr(set: &SetAttributes<'_>) -> SetAttr {
     let time = |time: settime4| match time {
         settime4::SET_TO_SERVER_TIME4 => SetTime::Server,
         settime4::SET_TO_CLIENT_TIME4(time) => SetTime::Client(Time {
@@ -301,6 +301,8 @@ pub(crate) fn set_attr(set: &SetAttributes) -> SetAttr {
     };
     SetAttr {
         mode: set.mode,
+        umask: set.umask,
+        acl: None,
         uid: set.uid,
         gid: set.gid,
         size: set.size,
@@ -342,7 +344,7 @@ pub(crate) fn create<'a>(
         dir: file(place),
         name: args.objname.0,
         new,
-        set: set_attr(&set),
+        set,
     };
     ask_file_system(run, op, ThenNames::Create)
 }

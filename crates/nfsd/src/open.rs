@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use faults::Fault;
-use nfs::attributes::SetAttributes;
 use nfs::server::Client;
 use nfs::server::files::{
     self, FileKey, OpenArgs, OpenOutcome, OwnerKind, ShareReservation, StateKind, WRITE,
@@ -26,7 +25,7 @@ use wire::xdr::{Encode, List, Opaque};
 
 use crate::call::{Ask, Elsewhere, NextStep, OperationOutcome, RunningCall, Step};
 use crate::continuation::{Continuation, Opening, ThenOpen};
-use crate::names::{change_info, file, set_attr, set_mask};
+use crate::names::{change_info, file, set_mask};
 use crate::owner_seqid::{self, OwnerRequest, TurnTaken};
 use crate::pseudo::PseudoPlace;
 
@@ -303,13 +302,12 @@ fn create<'a>(
     how: &createhow4<'a>,
 ) -> Result<Go<'a>, nfsstat4> {
     let read = |attrs| run.read_attributes(attrs, true);
-    let (new, set) = match how {
+    let (new, mut set) = match how {
         createhow4::UNCHECKED4(attrs) => (New::Unchecked, read(attrs)?),
         createhow4::GUARDED4(attrs) => (New::Guarded, read(attrs)?),
-        createhow4::EXCLUSIVE4(verifier) => (New::Exclusive(*verifier), SetAttributes::default()),
+        createhow4::EXCLUSIVE4(verifier) => (New::Exclusive(*verifier), SetAttr::default()),
         createhow4::EXCLUSIVE4_1(both) => (New::Exclusive(both.cva_verf), read(&both.cva_attrs)?),
     };
-    let mut set: SetAttr = set_attr(&set);
     // A file that is there is emptied once no other state is in the way of that.
     if new == New::Unchecked && set.size == Some(0) {
         set.size = None;

@@ -436,6 +436,7 @@ impl View {
             file: dir,
             kind: ObjectKind::Directory,
             mode: 0o555,
+            acl: None,
             links: 2 + visible as u32,
             uid: 0,
             gid: 0,

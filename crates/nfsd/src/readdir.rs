@@ -193,8 +193,8 @@ fn check_owners(
     listing: &Listing,
 ) -> Result<(), nfsstat4> {
     let mut known = Ok(());
-    for attr in listing.iter().filter_map(|(entry, _)| entry.attr) {
-        known = known.and(run.owner_names(asked, &attr).map(drop));
+    for attr in listing.iter().filter_map(|(entry, _)| entry.attr.as_ref()) {
+        known = known.and(run.owner_names(asked, attr).map(drop));
     }
     known
 }
@@ -229,13 +229,21 @@ fn write_entry(
         Some(attr) => run.owner_names(asked, attr)?,
         None => OwnerNames::default(),
     };
+    let seen = match &entry.attr {
+        Some(attr) => run.may_see(asked, attr),
+        None => Ok(()),
+    };
     let reply = run.link.machine.reply(run.flow.tag);
     let to = reply.bytes();
     let before = to.len();
     write_name(entry.cookie, name, to);
-    let attr = match entry.attr {
+    let attr = match &entry.attr {
+        Some(_) if seen.is_err() && asked.has_rdattr_error() => {
+            asked.write_error(nfsstat4::NFS4ERR_ACCESS, to);
+            return Ok(());
+        }
         Some(attr) => attr,
-        None if !asked.needs_object() => fs::Attr {
+        None if !asked.needs_object() => &fs::Attr {
             file: entry.file,
             ..blank_attributes()
         },
@@ -249,7 +257,8 @@ fn write_entry(
             return Ok(());
         }
     };
-    let of = (&attr, &names);
+    seen?;
+    let of = (attr, &names);
     write(run.nfsd, &run.peer.view, place, of, room, asked, to)
 }
 
@@ -263,7 +272,7 @@ fn list_pseudo<'a>(
 ) -> OperationOutcome<'a> {
     let dir = file(run.current()?);
     // Each entry is looked for anew: there are few.
-    let mut cookie = root.map_or(args.cookie, |(of, _)| of - 1);
+    let mut cookie = root.as_ref().map_or(args.cookie, |(of, _)| of - 1);
     let begin = run.flow.body_at();
     loop {
         work::spend(1);

@@ -39,5 +39,6 @@ pub(crate) fn status(error: Error, minor: u32) -> nfsstat4 {
         Error::WrongType => nfsstat4::NFS4ERR_WRONG_TYPE,
         Error::NoXattr => nfsstat4::NFS4ERR_NOXATTR,
         Error::Xattr2Big => nfsstat4::NFS4ERR_XATTR2BIG,
+        Error::AttrNotSupp => nfsstat4::NFS4ERR_ATTRNOTSUPP,
     }
 }

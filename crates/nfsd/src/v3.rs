@@ -5,6 +5,7 @@
 //! the answer says how the object, or the directory, has changed. Each step
 //! is one question to the file system at most.
 
+mod acl;
 mod args;
 mod call;
 mod convert;
@@ -21,8 +22,8 @@ use store::fs::{FileId, FileSystem, Progress, Task};
 use wire::nfs3::nfsstat3;
 use wire::rpc::{accept_stat, auth_stat};
 
-use self::args::V3Asked;
-use self::call::V3CallState;
+use self::args::{V3Asked, V3Procedure};
+use self::call::{V3By, V3CallState};
 use crate::call::{Around, Step};
 use crate::events::Events;
 use crate::mount::{self, MountAround};
@@ -72,20 +73,16 @@ impl V3Call {
             Procedure::Nfs3(procedure) if call.stop == Stop::TooMany => {
                 // Its data was more than may be written at a time.
                 let status = nfsstat3::NFS3ERR_INVAL;
+                let procedure = V3Procedure::Nfs(procedure);
                 self.set_call(V3CallState::refused(procedure, credential, status));
                 Ok(V3Program::V3)
             }
-            Procedure::Nfs3(procedure) => match V3Asked::read(procedure, call.args) {
-                Ok(asked) if call.stop == Stop::End => {
-                    let by = (procedure, credential, tag);
-                    let found = find((around.peer, &around.nfsd.events), &asked, &credential);
-                    found.map(|found| {
-                        self.set_call(V3CallState::new(by, found, around));
-                        V3Program::V3
-                    })
-                }
-                _ => Err(Unfit::Garbage),
-            },
+            Procedure::Nfs3(procedure) => {
+                self.begin_v3((V3Procedure::Nfs(procedure), credential, tag), around)
+            }
+            Procedure::Acl3(procedure) => {
+                self.begin_v3((V3Procedure::Acl(procedure), credential, tag), around)
+            }
             Procedure::Mount3(procedure) => match mount::MountCall::new(procedure, call.args) {
                 Ok(call) => Ok(V3Program::Mount(call)),
                 Err(_) => Err(Unfit::Garbage),
@@ -140,6 +137,20 @@ impl V3Call {
         (self.tag, self.work) = (tag, V3Program::V3);
         self.args = around.link.machine.take_args(tag);
         self.run_call(around)
+    }
+
+    #[inline]
+    fn begin_v3(&mut self, by: V3By, around: &mut Around<'_>) -> Result<V3Program, Unfit> {
+        let (procedure, credential, tag) = by;
+        let call = around.link.machine.call(tag);
+        match V3Asked::read(procedure, call.args) {
+            Ok(asked) if call.stop == Stop::End => {
+                let found = find((around.peer, &around.nfsd.events), &asked, &credential)?;
+                self.set_call(V3CallState::new(by, found, around));
+                Ok(V3Program::V3)
+            }
+            _ => Err(Unfit::Garbage),
+        }
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use nfsd::exports::Rule;
+use store::fs::Acls;
 use tls::TlsFiles;
 
 /// A file system to open.
@@ -31,6 +32,8 @@ pub enum FileSystemKind {
         state: PathBuf,
         /// Every change is refused.
         read_only: bool,
+        /// What becomes of access control lists; by default what can be had.
+        acls: Option<Acls>,
     },
 }
 

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::path::Path;
 use std::sync::Arc;
 
-use store::fs::{Dir, DirSpec, FileSystem, Memory, Time};
+use store::fs::{Acls, Dir, DirSpec, FileSystem, Memory, Time};
 
 use crate::config::{FileSystemKind, FileSystemSpec};
 
@@ -20,7 +20,8 @@ pub fn examine(spec: &FileSystemSpec) -> Result<(), String> {
             path,
             state,
             read_only,
-        } => Dir::examine(&dir(&spec.name, (path, state), *read_only))
+            acls,
+        } => Dir::examine(&dir(&spec.name, (path, state), (*read_only, *acls)))
             .map_err(|error| format!("file system \"{}\": {error}", spec.name)),
     }
 }
@@ -35,13 +36,18 @@ fn fits_memory(name: &str, size_bytes: u64) -> Result<(), String> {
     }
 }
 
-fn dir(name: &str, (path, state): (&Path, &Path), read_only: bool) -> DirSpec {
+fn dir(
+    name: &str,
+    (path, state): (&Path, &Path),
+    (read_only, acls): (bool, Option<Acls>),
+) -> DirSpec {
     DirSpec {
         name: name.to_owned(),
         path: path.to_owned(),
         state: state.to_owned(),
         read_only,
         owners: None,
+        acls,
     }
 }
 
@@ -65,7 +71,8 @@ pub fn open(spec: &FileSystemSpec, now: Time) -> Result<Arc<dyn FileSystem>, Str
             path,
             state,
             read_only,
-        } => match Dir::open(&dir(name, (path, state), *read_only)) {
+            acls,
+        } => match Dir::open(&dir(name, (path, state), (*read_only, *acls))) {
             Ok(dir) => Ok(Arc::new(dir)),
             Err(error) => Err(format!("file system \"{name}\": {error}")),
         },

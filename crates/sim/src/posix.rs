@@ -181,6 +181,7 @@ impl Posix {
             state: self.folder.path().join("state"),
             read_only: false,
             owners: None,
+            acls: None,
         };
         let dir = Dir::simulated(&spec, Box::new(self.clone()), DESCRIPTORS_MAX);
         dir.expect("a folder of our own can be served")

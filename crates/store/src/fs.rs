@@ -3,8 +3,8 @@
 //! A [`FileSystem`] is a tree of objects. It is driven from any number of
 //! reactors at once and holds no state of an operation: what a started one
 //! still needs is a [`Task`] that its driver keeps. What a caller may do is
-//! decided here ([`access`]), by POSIX permission bits and the caller's
-//! credentials.
+//! decided here ([`access`]), by POSIX permission bits or an access control list, and
+//! the caller's credentials.
 //!
 //! | kind  | holds                                      | lasts                  |
 //! |-------|--------------------------------------------|------------------------|
@@ -17,6 +17,7 @@
 //! object away. Directories cannot be kept so.
 
 pub mod access;
+mod acl;
 mod dir;
 mod error;
 mod memory;
@@ -24,8 +25,8 @@ mod name;
 mod op;
 mod types;
 
-pub use access::Rights;
-pub use dir::{Below, Dir, DirError, DirProblem, DirSpec, NameChange, Owners};
+pub use acl::{ACES_MAX, Ace, AceKind, AceWho, Acl, AclVerdict, Inheritance, PosixAcl, Rights};
+pub use dir::{Acls, Below, Dir, DirError, DirProblem, DirSpec, NameChange, Owners};
 pub use error::Error;
 pub use memory::{Memory, XATTR_BYTES_MAX, XATTRS_BYTES_MAX};
 pub use name::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX, check_name, check_symlink, check_xattr_name};

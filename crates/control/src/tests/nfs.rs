@@ -79,6 +79,7 @@ fn every_key_arrives() {
         path,
         state: state.join("a"),
         read_only: false,
+        acls: None,
     };
     assert_eq!(config.file_systems[0].kind, kind);
     let [first, second, rest] = &config.exports[0].rules[..] else {

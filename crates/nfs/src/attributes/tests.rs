@@ -36,10 +36,12 @@ fn values() -> Values<'static> {
             io_bytes_max: 1 << 20,
             clone_block_bytes: 4096,
             has_xattrs: true,
+            has_acls: true,
         },
         room: FreeSpace::default(),
         owner: None,
         group: None,
+        acl: &[0; 4],
     }
 }
 
@@ -96,13 +98,14 @@ fn values_come_in_the_order_of_their_numbers() {
     let mut bytes = Vec::new();
     asked.write(&values(), &mut bytes);
     let read = fattr4::decode(&mut Reader::new(&bytes)).unwrap();
-    // No ACL, which there is not, and no third word.
+    // No third word.
     let words: Vec<u32> = read.attrmask.iter().collect();
-    assert_eq!(words, [0x12, 0x0020_0032]);
+    assert_eq!(words, [0x1012, 0x0020_0032]);
     let group = Opaque::<4>(b"0");
     let expected = encoded(&[
         &nfs_ftype4::NF4REG,
         &2u64,
+        &0u32,
         &0o644u32,
         &Opaque::<4>(b"1000"),
         &group,
@@ -175,9 +178,15 @@ fn values_of_attributes_to_set_are_checked() {
     let late = [0, 0, 0, 1];
     for (numbers, vals, error) in [
         (
-            &[nfs4::FATTR4_ACL][..],
+            &[nfs4::FATTR4_ARCHIVE][..],
             vec![],
             nfsstat4::NFS4ERR_ATTRNOTSUPP,
+        ),
+        // More entries than there are bytes.
+        (
+            &[nfs4::FATTR4_ACL],
+            [encoded(&[&2u32]), vec![0; 16]].concat(),
+            nfsstat4::NFS4ERR_BADXDR,
         ),
         (&[nfs4::FATTR4_CHANGE], vec![0; 8], nfsstat4::NFS4ERR_INVAL),
         (&[nfs4::FATTR4_SIZE], vec![0; 7], nfsstat4::NFS4ERR_BADXDR),
@@ -232,7 +241,7 @@ fn mode_umask_is_only_for_new_objects() {
     let words = mask(&[nfs4::FATTR4_MODE_UMASK]);
     let vals = encoded(&[&0o777u32, &0o022u32]);
     let set = SetAttributes::read(&fattr(&words, &vals), 2, true, NO_NAMES).unwrap();
-    assert_eq!(set.mode, Some(0o755));
+    assert_eq!((set.mode, set.umask), (Some(0o777), 0o022));
     let set = SetAttributes::read(&fattr(&words, &vals), 2, false, NO_NAMES);
     assert_eq!(set, Err(nfsstat4::NFS4ERR_INVAL));
     let set = SetAttributes::read(&fattr(&words, &vals), 1, true, NO_NAMES);
@@ -275,4 +284,30 @@ fn owners_are_written_and_read_by_name_where_a_server_knows_names() {
     assert_eq!(read(b"staff@example.org", b"8"), bad);
     // No number, though it has digits alone.
     assert_eq!(read(b"4294967296", b"8"), bad);
+}
+
+#[test]
+fn file_system_without_lists_has_no_attribute_of_them() {
+    let words = mask(&[
+        nfs4::FATTR4_ACL,
+        nfs4::FATTR4_ACLSUPPORT,
+        nfs4::FATTR4_SUPPORTED_ATTRS,
+    ]);
+    let asked = AskedAttributes::new(&List::Of(&words), 1).unwrap();
+    let mut without = values();
+    without.system.has_acls = false;
+    for (values, is_there) in [(values(), true), (without, false)] {
+        let mut bytes = Vec::new();
+        asked.write(&values, &mut bytes);
+        let read = fattr4::decode(&mut Reader::new(&bytes)).unwrap();
+        let told: Vec<u32> = read.attrmask.iter().collect();
+        assert_eq!(told[0] >> nfs4::FATTR4_ACL & 1 == 1, is_there);
+        let supported = bitmap4::decode(&mut Reader::new(read.attr_vals.0)).unwrap();
+        let first = supported.iter().next().unwrap();
+        assert_eq!(first >> nfs4::FATTR4_ACL & 1 == 1, is_there);
+        let acl = mask(&[nfs4::FATTR4_ACL]);
+        let same = verify(&fattr(&acl, &[0; 4]), 1, &values);
+        let missing = Err(nfsstat4::NFS4ERR_ATTRNOTSUPP);
+        assert_eq!(same, if is_there { Ok(true) } else { missing });
+    }
 }

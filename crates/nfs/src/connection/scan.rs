@@ -3,7 +3,7 @@
 //! that of NFSv3. Everything here is a function of bytes.
 
 use wire::mount3::{MOUNT_PROGRAM, MOUNT_V3, mount_proc3};
-use wire::nfs3::{NFS_V3, WRITE3args, nfs_proc3};
+use wire::nfs3::{NFS_ACL_PROGRAM, NFS_ACL_V3, NFS_V3, WRITE3args, nfs_proc3, nfsacl_proc3};
 use wire::nfs4::{
     BITMAP_WORDS_MAX, COMPONENT_BYTES_MAX, NFS4_FHSIZE, nfs_argop4, nfs_opnum4, stable_how4,
 };
@@ -103,6 +103,10 @@ pub(super) fn procedure(call: &call_body<'_>) -> Result<Procedure, Refusal> {
             nfs_proc3::NFSPROC3_NULL => Procedure::Null,
             proc => Procedure::Nfs3(proc),
         }),
+        (NFS_ACL_PROGRAM, NFS_ACL_V3) => number_of(call.proc).map(|proc| match proc {
+            nfsacl_proc3::ACLPROC3_NULL => Procedure::Null,
+            proc => Procedure::Acl3(proc),
+        }),
         (MOUNT_PROGRAM, MOUNT_V3) => number_of(call.proc).map(|proc| match proc {
             mount_proc3::MOUNTPROC3_NULL => Procedure::Null,
             proc => Procedure::Mount3(proc),
@@ -121,6 +125,7 @@ pub(super) fn procedure(call: &call_body<'_>) -> Result<Procedure, Refusal> {
         }),
         (PMAP_PROG, RPCBVERS_3 | RPCBVERS_4) => rpcb_procedure(call),
         (NFS4_PROGRAM, _) => return Err(Refusal::versions(NFS_V3, NFS_V4)),
+        (NFS_ACL_PROGRAM, _) => return Err(Refusal::versions(NFS_ACL_V3, NFS_ACL_V3)),
         (MOUNT_PROGRAM, _) => return Err(Refusal::versions(MOUNT_V3, MOUNT_V3)),
         (NLM_PROG, _) => return Err(Refusal::versions(NLM4_VERS, NLM4_VERS)),
         (SM_PROG, _) => return Err(Refusal::versions(SM_VERS, SM_VERS)),

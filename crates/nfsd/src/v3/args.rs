@@ -2,9 +2,10 @@
 
 use store::fs::{New, Removable, SetAttr, Time};
 use wire::nfs3::{
-    ACCESS3args, COMMIT3args, CREATE3args, GETATTR3args, LINK3args, LOOKUP3args, MKDIR3args,
-    MKNOD3args, READ3args, READDIR3args, READDIRPLUS3args, REMOVE3args, RENAME3args, SETATTR3args,
-    SYMLINK3args, WRITE3args, diropargs3, nfs_proc3, nfsstat3, stable_how,
+    ACCESS3args, COMMIT3args, CREATE3args, GETACL3args, GETATTR3args, LINK3args, LOOKUP3args,
+    MKDIR3args, MKNOD3args, READ3args, READDIR3args, READDIRPLUS3args, REMOVE3args, RENAME3args,
+    SETACL3args, SETATTR3args, SYMLINK3args, WRITE3args, diropargs3, nfs_proc3, nfsacl_proc3,
+    nfsstat3, secattr3, stable_how,
 };
 use wire::xdr::{Decode, Reader, XdrError};
 
@@ -39,12 +40,31 @@ pub(super) struct Readdir {
     pub(super) is_plus: bool,
 }
 
+/// A procedure of NFSv3 or of NFSACL beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum V3Procedure {
+    Nfs(nfs_proc3),
+    Acl(nfsacl_proc3),
+}
+
+impl V3Procedure {
+    /// Different for each.
+    pub(super) fn number(self) -> u32 {
+        match self {
+            V3Procedure::Nfs(procedure) => procedure as u32,
+            V3Procedure::Acl(procedure) => 1 << 16 | procedure as u32,
+        }
+    }
+}
+
 /// A call by what it asks for.
-#[derive(Clone, Copy)]
 pub(super) enum V3Asked<'a> {
     /// GETATTR, FSSTAT, FSINFO, PATHCONF, READLINK.
     Of(&'a [u8]),
     Setattr(&'a [u8], SetAttr, Option<Time>),
+    /// GETACL, and which lists it wants.
+    GetAcl(&'a [u8], u32),
+    SetAcl(&'a [u8], secattr3<'a>),
     Lookup(Named<'a>),
     Access(&'a [u8], u32),
     Read {
@@ -74,8 +94,12 @@ fn read<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, XdrError> {
 
 impl<'a> V3Asked<'a> {
     /// The arguments of a procedure. What follows them means nothing.
-    pub(super) fn read(procedure: nfs_proc3, bytes: &'a [u8]) -> Result<V3Asked<'a>, XdrError> {
+    pub(super) fn read(procedure: V3Procedure, bytes: &'a [u8]) -> Result<V3Asked<'a>, XdrError> {
         use nfs_proc3::*;
+        let procedure = match procedure {
+            V3Procedure::Nfs(procedure) => procedure,
+            V3Procedure::Acl(procedure) => return V3Asked::read_acl(procedure, bytes),
+        };
         Ok(match procedure {
             NFSPROC3_NULL => unreachable!("the connection answers it"),
             NFSPROC3_GETATTR | NFSPROC3_READLINK | NFSPROC3_FSSTAT | NFSPROC3_FSINFO
@@ -128,6 +152,20 @@ impl<'a> V3Asked<'a> {
             }
             NFSPROC3_READDIR | NFSPROC3_READDIRPLUS => V3Asked::read_dir(procedure, bytes)?,
             NFSPROC3_COMMIT => V3Asked::Commit(read::<COMMIT3args<'_>>(bytes)?.file.0),
+        })
+    }
+
+    fn read_acl(procedure: nfsacl_proc3, bytes: &'a [u8]) -> Result<V3Asked<'a>, XdrError> {
+        Ok(match procedure {
+            nfsacl_proc3::ACLPROC3_NULL => unreachable!("the connection answers it"),
+            nfsacl_proc3::ACLPROC3_GETACL => {
+                let args: GETACL3args<'_> = read(bytes)?;
+                V3Asked::GetAcl(args.fh.0, args.mask)
+            }
+            nfsacl_proc3::ACLPROC3_SETACL => {
+                let args: SETACL3args<'_> = read(bytes)?;
+                V3Asked::SetAcl(args.fh.0, args.acl)
+            }
         })
     }
 
@@ -187,6 +225,8 @@ impl<'a> V3Asked<'a> {
         match *self {
             V3Asked::Of(file)
             | V3Asked::Setattr(file, ..)
+            | V3Asked::GetAcl(file, _)
+            | V3Asked::SetAcl(file, _)
             | V3Asked::Access(file, _)
             | V3Asked::Read { file, .. }
             | V3Asked::Write { file, .. }
@@ -202,7 +242,7 @@ impl<'a> V3Asked<'a> {
 
     /// The name that it says for the directory that is its object `at`.
     pub(super) fn name(&self, at: usize) -> &'a [u8] {
-        match (*self, at) {
+        match (self, at) {
             (V3Asked::Lookup(named) | V3Asked::Create(named, _) | V3Asked::Remove(named, _), _) => {
                 named.name
             }

@@ -7,13 +7,16 @@ use machine::{Nanos, Tag};
 use mem::Pool;
 use nfs::connection::{Connection, Credential};
 use nfs::server::files::{FileKey, READ, WRITE};
-use store::fs::{self, Asker, Attr, Caller, FileId, FileSystem, FsOp, New, Output, Progress, Time};
+use store::fs::access::rights;
+use store::fs::{
+    self, Asker, Attr, Caller, FileId, FileSystem, FsOp, New, Output, Progress, Rights, Time,
+};
 use store::meter::IoOp;
-use wire::nfs3::{nfs_proc3, nfsstat3, stable_how};
+use wire::nfs3::{nfs_proc3, nfsacl_proc3, nfsstat3, stable_how};
 use wire::nfs4::nfsstat4;
 
-use super::args::{Named, V3Asked};
-use super::{ExportFound, convert, results};
+use super::args::{Named, V3Asked, V3Procedure};
+use super::{ExportFound, acl, convert, results};
 use crate::answers::{AnswerWait, Answers};
 use crate::call::{Around, CallIo, Step};
 use crate::duplicate_request_cache::{AddressReplies, CallBegun, CallKey};
@@ -43,9 +46,14 @@ enum Do {
 }
 
 /// What a procedure does, and whether that changes anything.
-fn steps(procedure: nfs_proc3) -> (&'static [Do], bool) {
+fn steps(procedure: V3Procedure) -> (&'static [Do], bool) {
     use Do::*;
     use nfs_proc3::*;
+    let procedure = match procedure {
+        V3Procedure::Nfs(procedure) => procedure,
+        V3Procedure::Acl(nfsacl_proc3::ACLPROC3_SETACL) => NFSPROC3_SETATTR,
+        V3Procedure::Acl(_) => NFSPROC3_GETATTR,
+    };
     match procedure {
         NFSPROC3_NULL => (&[], false),
         NFSPROC3_GETATTR | NFSPROC3_ACCESS | NFSPROC3_FSINFO | NFSPROC3_PATHCONF => {
@@ -76,11 +84,11 @@ fn steps(procedure: nfs_proc3) -> (&'static [Do], bool) {
 }
 
 /// Whether it must not be done twice (RFC 1813, section 4.5).
-fn is_once(procedure: nfs_proc3) -> bool {
+fn is_once(procedure: V3Procedure) -> bool {
     let (_, changes) = steps(procedure);
     let is_data = matches!(
         procedure,
-        nfs_proc3::NFSPROC3_WRITE | nfs_proc3::NFSPROC3_COMMIT
+        V3Procedure::Nfs(nfs_proc3::NFSPROC3_WRITE | nfs_proc3::NFSPROC3_COMMIT)
     );
     changes && !is_data
 }
@@ -89,9 +97,12 @@ fn is_once(procedure: nfs_proc3) -> bool {
 /// Then it gets no answer: its client will send it once more.
 const PATIENCE: Nanos = 300_000_000;
 
+/// What is called, on whose behalf, and the call.
+pub(super) type V3By = (V3Procedure, Credential, Tag);
+
 /// What a call has found out so far.
 pub(super) struct V3CallState {
-    pub(super) procedure: nfs_proc3,
+    pub(super) procedure: V3Procedure,
     /// On whose behalf it acts.
     identity: Credential,
     /// The asker whose turn it takes.
@@ -186,7 +197,7 @@ fn check_names(nfsd: &Nfsd, now: Nanos, file: FileKey) -> Result<(), nfsstat3> {
 
 impl V3CallState {
     /// A call that ends at once.
-    pub(super) fn refused(procedure: nfs_proc3, by: Credential, status: nfsstat3) -> V3CallState {
+    pub(super) fn refused(procedure: V3Procedure, by: Credential, status: nfsstat3) -> V3CallState {
         V3CallState {
             procedure,
             identity: by,
@@ -196,8 +207,8 @@ impl V3CallState {
             files: [FileId(0); 2],
             at: 0,
             status,
-            before: [None; 2],
-            after: [None; 2],
+            before: [None, None],
+            after: [None, None],
             found: None,
             found_attr: None,
             up: None,
@@ -215,7 +226,7 @@ impl V3CallState {
 
     /// A call about what was found.
     pub(super) fn new(
-        (procedure, by, tag): (nfs_proc3, Credential, Tag),
+        (procedure, by, tag): V3By,
         found: ExportFound,
         around: &mut Around<'_>,
     ) -> V3CallState {
@@ -234,7 +245,7 @@ impl V3CallState {
             call.status = nfsstat3::NFS3ERR_ROFS;
         } else if is_once(procedure) {
             let came = around.link.machine.call(tag);
-            let known = CallKey::new(came.xid, procedure as u32, &by, came.args);
+            let known = CallKey::new(came.xid, procedure.number(), &by, came.args);
             call.known = Some((around.peer.address_replies(around.nfsd).clone(), known));
             (call.may_be_again, call.since) = (true, around.now);
         }
@@ -454,13 +465,15 @@ impl V3CallState {
         let may = |access: u32| check(nfsd, now, key, access);
         let op = match *asked {
             V3Asked::Of(_) => match self.procedure {
-                nfs_proc3::NFSPROC3_READLINK => FsOp::Readlink { file },
-                nfs_proc3::NFSPROC3_FSSTAT => FsOp::Statfs,
+                V3Procedure::Nfs(nfs_proc3::NFSPROC3_READLINK) => FsOp::Readlink { file },
+                V3Procedure::Nfs(nfs_proc3::NFSPROC3_FSSTAT) => FsOp::Statfs,
                 _ => FsOp::Getattr { file },
             },
+            V3Asked::GetAcl(..) | V3Asked::SetAcl(..) => self.lists(asked, with)?,
             V3Asked::Access(..) => FsOp::Getattr { file },
-            V3Asked::Setattr(_, set, guard) => {
+            V3Asked::Setattr(_, ref set, guard) => {
                 may(if set.size.is_some() { WRITE } else { 0 })?;
+                let set = set.clone();
                 FsOp::Setattr { file, set, guard }
             }
             V3Asked::Lookup(named) => match named.name {
@@ -486,11 +499,11 @@ impl V3CallState {
                 return Ok(self.write((file, offset, is_stable), count, with));
             }
             V3Asked::Create(_, None) => return Err(nfsstat3::NFS3ERR_BADTYPE),
-            V3Asked::Create(named, Some((new, set))) => FsOp::Create {
+            V3Asked::Create(named, Some((new, ref set))) => FsOp::Create {
                 dir: file,
                 name: named.name,
                 new,
-                set,
+                set: set.clone(),
             },
             V3Asked::Remove(named, what) => FsOp::Remove {
                 dir: file,
@@ -511,6 +524,22 @@ impl V3CallState {
             V3Asked::Commit(_) => FsOp::Commit { file },
         };
         Ok(V3Next::Ask(op))
+    }
+
+    /// GETACL and SETACL.
+    fn lists(&self, asked: &V3Asked<'_>, with: &With<'_>) -> Result<FsOp<'static>, nfsstat3> {
+        let file = self.files[0];
+        match asked {
+            V3Asked::SetAcl(_, lists) => {
+                let set = acl::read(lists, self.before[0].as_ref())?;
+                let key = (with.fs().info().instance, file.0);
+                check(with.nfsd, with.now, key, 0)?;
+                let guard = None;
+                Ok(FsOp::Setattr { file, set, guard })
+            }
+            V3Asked::GetAcl(_, mask) if mask & !acl::ALL != 0 => Err(nfsstat3::NFS3ERR_INVAL),
+            _ => Ok(FsOp::Getattr { file }),
+        }
     }
 
     fn read<'a>(
@@ -606,10 +635,24 @@ impl V3CallState {
             (Do::Release(_), Err(_)) => {}
             // The answer has it as far as it is known.
             (Do::After(_) | Do::Found, Err(_)) => {}
+            (Do::Main, Ok(Output::Attr(attr))) if self.is_hidden(asked, &attr) => {
+                self.status = nfsstat3::NFS3ERR_ACCES;
+            }
             (Do::Main, Ok(output)) => self.done(output),
             (_, Err(error)) => self.status = self.refusal(error, asked),
             (_, Ok(_)) => unreachable!("the answer to another question"),
         }
+    }
+
+    /// Whether a list denies its caller what GETATTR or GETACL would tell (RFC 8881, section
+    /// 6.2.1.3.1).
+    fn is_hidden(&self, asked: &V3Asked<'_>, attr: &Attr) -> bool {
+        let right = match (asked, self.procedure) {
+            (V3Asked::GetAcl(..), _) => Rights::READ_ACL,
+            (_, V3Procedure::Nfs(nfs_proc3::NFSPROC3_GETATTR)) => Rights::READ_ATTRIBUTES,
+            _ => return false,
+        };
+        attr.acl.is_some() && !rights(attr, &self.caller(Time::default())).holds(right)
     }
 
     /// What a file system refused, in the words of the procedure.
@@ -618,9 +661,9 @@ impl V3CallState {
             asked,
             V3Asked::Read { .. } | V3Asked::Write { .. } | V3Asked::Commit(_)
         );
-        let is_readlink = self.procedure == nfs_proc3::NFSPROC3_READLINK;
+        let is_readlink = self.procedure == V3Procedure::Nfs(nfs_proc3::NFSPROC3_READLINK);
         let in_directory =
-            (self.before[0]).is_some_and(|dir| dir.kind == fs::ObjectKind::Directory);
+            (self.before[0].as_ref()).is_some_and(|dir| dir.kind == fs::ObjectKind::Directory);
         let is_taken = matches!(asked, V3Asked::Create(..)) && in_directory;
         match error {
             fs::Error::Symlink if is_content => nfsstat3::NFS3ERR_INVAL,
@@ -636,10 +679,10 @@ impl V3CallState {
     /// The procedure itself has succeeded.
     fn done(&mut self, output: Output) {
         match output {
-            Output::Attr(attr) => self.after[0] = Some(attr),
+            Output::Attr(ref attr) => self.after[0] = Some(attr.clone()),
             Output::File(file) => self.found = Some(file),
-            Output::Created { attr, .. } => {
-                (self.found, self.found_attr) = (Some(attr.file), Some(attr));
+            Output::Created { ref attr, .. } => {
+                (self.found, self.found_attr) = (Some(attr.file), Some(attr.clone()));
             }
             _ => {}
         }

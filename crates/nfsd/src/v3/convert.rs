@@ -31,7 +31,7 @@ pub(super) fn status(error: Error, dots: nfsstat3) -> nfsstat3 {
         Error::Stale => nfsstat3::NFS3ERR_STALE,
         // There is one status for what READDIR cannot go on with.
         Error::BadCookie | Error::NotSame => nfsstat3::NFS3ERR_BAD_COOKIE,
-        Error::NotSupp | Error::NoXattr => nfsstat3::NFS3ERR_NOTSUPP,
+        Error::NotSupp | Error::NoXattr | Error::AttrNotSupp => nfsstat3::NFS3ERR_NOTSUPP,
         Error::TooSmall => nfsstat3::NFS3ERR_TOOSMALL,
         Error::Delay => nfsstat3::NFS3ERR_JUKEBOX,
         Error::NotSync => nfsstat3::NFS3ERR_NOT_SYNC,
@@ -109,6 +109,8 @@ pub(super) fn set_attr(set: &sattr3) -> SetAttr {
     SetAttr {
         // Some clients send the kind of the object with its mode.
         mode: set.mode.map(|mode| mode & MODE_MASK),
+        umask: 0,
+        acl: None,
         uid: set.uid,
         gid: set.gid,
         size: set.size,

@@ -1,22 +1,22 @@
 //! What an NFSv3 call is answered.
 
 use nfs::connection::Reply;
-use store::fs::access::rights;
 use store::fs::{Attr, ChangeInfo, FileId, FsOp, Listing, Output};
 use wire::nfs3::{
     self, ACCESS3res, ACCESS3resok, COMMIT3res, COMMIT3resok, CREATE3res, CREATE3resok, FSINFO3res,
-    FSINFO3resok, FSSTAT3res, FSSTAT3resok, GETATTR3res, LINK3res, LOOKUP3res, LOOKUP3resok,
-    PATHCONF3res, PATHCONF3resok, READ3res, READ3resok, READDIR3res, READLINK3res, READLINK3resok,
-    RENAME3res, WCC3res, WRITE3res, WRITE3resok, fattr3, nfs_fh3, nfs_proc3, nfsstat3, nfstime3,
-    stable_how, wcc_data,
+    FSINFO3resok, FSSTAT3res, FSSTAT3resok, GETACL3res, GETATTR3res, LINK3res, LOOKUP3res,
+    LOOKUP3resok, PATHCONF3res, PATHCONF3resok, READ3res, READ3resok, READDIR3res, READLINK3res,
+    READLINK3resok, RENAME3res, SETACL3res, WCC3res, WRITE3res, WRITE3resok, fattr3, nfs_fh3,
+    nfs_proc3, nfsstat3, nfstime3, stable_how, wcc_data,
 };
 use wire::xdr::{Encode, Opaque, Payload, pad};
 
-use super::args::{Readdir, V3Asked};
+use super::acl;
+use super::args::{Readdir, V3Asked, V3Procedure};
 use super::call::V3CallState;
 use super::convert;
 use crate::answers::{self, ENTRIES_MAX};
-use crate::attributes::rights_of;
+use crate::attributes::told_access;
 use crate::handle::Handle;
 use crate::{Granted, NfsdSettings};
 use store::counters;
@@ -56,6 +56,12 @@ pub(super) fn write(
         V3Asked::Setattr(..) | V3Asked::Remove(..) => WCC3res {
             status: call.status,
             wcc: answer.wcc(0),
+        }
+        .encode(to),
+        V3Asked::GetAcl(_, mask) => answer.get_acl(mask, to),
+        V3Asked::SetAcl(..) => SETACL3res {
+            status: call.status,
+            attr: answer.after(0),
         }
         .encode(to),
         V3Asked::Lookup(_) => answer.lookup(to),
@@ -172,7 +178,10 @@ impl V3Answer<'_> {
     fn about_object(&self, settings: &NfsdSettings, reply: &mut Reply) {
         let call = self.call;
         let to = reply.bytes();
-        match (call.procedure, &call.output) {
+        let V3Procedure::Nfs(procedure) = call.procedure else {
+            unreachable!("lists are asked for by their own");
+        };
+        match (procedure, &call.output) {
             (nfs_proc3::NFSPROC3_GETATTR, _) => match self.after(0) {
                 Some(attr) if self.is_ok() => GETATTR3res::NFS3_OK(attr).encode(to),
                 _ => GETATTR3res::default(call.status).encode(to),
@@ -265,18 +274,28 @@ impl V3Answer<'_> {
         let Some((attr, granted)) = call.after[0].as_ref().zip(self.granted) else {
             return ACCESS3res::default(call.status, None).encode(to);
         };
-        let (read, write, execute) = rights_of(attr.kind);
-        let own = rights(attr, &call.caller(store::fs::Time::default()));
-        let may_write = own.write && !granted.rule.is_read_only;
-        let mut access = 0;
-        for (may, rights) in [(own.read, read), (may_write, write), (own.execute, execute)] {
-            access |= if may { rights } else { 0 };
-        }
+        let may_write = !granted.rule.is_read_only;
+        let caller = call.caller(store::fs::Time::default());
+        let (_, access) = told_access(attr, &caller, may_write);
         ACCESS3res::NFS3_OK(ACCESS3resok {
             obj_attributes: self.after(0),
             access: access & asked,
         })
         .encode(to);
+    }
+
+    fn get_acl(&self, mask: u32, to: &mut Vec<u8>) {
+        match &self.call.after[0] {
+            Some(attr) if self.is_ok() => {
+                nfsstat3::NFS3_OK.encode(to);
+                self.after(0).encode(to);
+                acl::write(attr, mask, to);
+            }
+            after => {
+                GETACL3res::default(self.call.status, after.as_ref().map(|attr| self.attr(attr)))
+                    .encode(to)
+            }
+        }
     }
 
     fn read(&self, offset: u64, reply: &mut Reply) {
@@ -288,7 +307,7 @@ impl V3Answer<'_> {
         counters::add(len);
         // Nothing was asked for: the end may be there all the same.
         let is_behind = || {
-            let size = call.after[0].map(|attr| attr.size);
+            let size = call.after[0].as_ref().map(|attr| attr.size);
             len == 0 && size.is_some_and(|size| offset >= size)
         };
         READ3res::NFS3_OK(READ3resok {

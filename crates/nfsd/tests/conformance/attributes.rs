@@ -196,7 +196,7 @@ pub fn told(case: &mut Case) {
 }
 
 /// Values as they came.
-struct Raw<'a>(&'a [u8]);
+pub struct Raw<'a>(pub &'a [u8]);
 
 impl Encode for Raw<'_> {
     fn encode(&self, to: &mut Vec<u8>) {

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acls;
 mod attributes;
 mod data;
 mod documents;
@@ -56,6 +57,7 @@ const CASES: &[(&str, &[u32], Try)] = &[
     ("modes of locks", &MINORS, locks::modes),
     ("owners of locks", &[0], locks::owners),
     ("attributes", &MINORS, attributes::told),
+    ("access control lists", &MINORS, acls::lists),
     ("extended attributes", &[2], attributes::extended),
     ("reads and writes", &MINORS, data::reads_and_writes),
     ("holes", &[2], data::holes),

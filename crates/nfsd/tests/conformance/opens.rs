@@ -579,7 +579,7 @@ pub fn unlinked(case: &mut Case) {
         .is(NFS4ERR_STALE);
 }
 
-/// Opens with `want` for a read delegation; tries until one is given.
+/// Opens with `want` for a read delegation.
 fn delegated(case: &mut Case, client: &mut TestClient) -> Option<OpenFile> {
     let (owner, dir) = (client.owner(), case.dir.clone());
     let access = R | OPEN4_SHARE_ACCESS_WANT_READ_DELEG;
@@ -595,7 +595,16 @@ pub fn delegations(case: &mut Case) {
     let not_wanted = R | OPEN4_SHARE_ACCESS_WANT_NO_DELEG;
     let opened = case.open("file", not_wanted, 0);
     assert!(opened.delegation.is_none());
-    let held = delegated(case, &mut holder).expect("a delegation: no client writes");
+    let mut held = delegated(case, &mut holder);
+    for _ in 0..4 {
+        if held.is_some() {
+            break;
+        }
+        // A server may remember recalls of several files in one place: another file.
+        *case = Case::new(&server, case.minor);
+        held = delegated(case, &mut holder);
+    }
+    let held = held.expect("a delegation: no client writes");
     let delegation = held.delegation.expect("a delegation");
     let read = ops().fh(&held.handle).read(delegation, 0, 4);
     assert_eq!(holder.call(read).ok().data().0, b"0123");

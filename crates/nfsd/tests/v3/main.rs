@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acls;
 mod attributes;
 mod content;
 mod mounting;

@@ -234,6 +234,7 @@ fn a_call_ends_when_its_export_is_removed_while_it_waits() {
         state: state.path().join("state"),
         read_only: false,
         owners: None,
+        acls: None,
     });
     let fs: Arc<dyn FileSystem> = Arc::new(dir.unwrap());
     let exports = || {

@@ -47,6 +47,7 @@ pub fn directory(folder: &Path, name: &str) -> FileSystemSpec {
             path,
             state: folder.join(format!("{name}.state")),
             read_only: false,
+            acls: None,
         },
     }
 }

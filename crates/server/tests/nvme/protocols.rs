@@ -52,6 +52,7 @@ fn serve(backend: Choice, folder: &Path) -> Config {
             path,
             state: folder.join("state"),
             read_only: false,
+            acls: None,
         },
     }];
     config.exports = vec![ExportSpec {

@@ -226,14 +226,14 @@ impl KeptFiles {
                 is_stable,
             } => return self.write(caller, (file, offset), buf, is_stable),
             FsOp::Commit { file } => {
-                let done = self.medium.ask(caller, op)?;
+                let done = self.medium.ask(caller, FsOp::Commit { file })?;
                 let mut state = self.medium.state();
                 state.undo.retain(|undo| undo.file != file);
                 return Ok(done);
             }
             _ => {}
         }
-        let done = self.medium.ask(caller, op)?;
+        let done = self.medium.ask(caller, op.clone())?;
         let mut state = self.medium.state();
         match op {
             FsOp::Open { file, .. } => *state.opens.entry(file).or_default() += 1,

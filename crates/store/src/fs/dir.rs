@@ -54,6 +54,7 @@
 //! while clients have it open lives on by its descriptor; it is gone after a restart,
 //! as with other servers.
 
+mod acls;
 mod attributes;
 mod below;
 mod beneath;
@@ -70,6 +71,7 @@ mod turns;
 mod workers;
 mod xattrs;
 
+pub use acls::Acls;
 pub use below::{Below, NameChange};
 pub use error::{DirError, DirProblem};
 pub(crate) use task::DirSteps;
@@ -145,6 +147,9 @@ pub struct DirSpec {
     pub read_only: bool,
     /// `None`: real ones if weft may, else recorded ones.
     pub owners: Option<Owners>,
+    /// `None`: whole ones where owners are recorded, else those of the file system below, if it
+    /// has any.
+    pub acls: Option<Acls>,
 }
 
 /// A directory of the machine.
@@ -157,6 +162,7 @@ struct DirInner {
     info: Info,
     verifier: AtomicU64,
     owners: Owners,
+    acls: Acls,
     /// That weft runs as.
     uid: u32,
     is_read_only: bool,
@@ -190,14 +196,18 @@ fn fresh() -> u64 {
 
 /// Whether this process may give files to any owner and use them all the same.
 fn is_privileged() -> bool {
-    const NEEDED: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4;
+    // CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID.
+    has_capabilities(1 << 0 | 1 << 1 | 1 << 3 | 1 << 4)
+}
+
+fn has_capabilities(needed: u64) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
     // In a user namespace only some users exist.
     let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let users: Vec<&str> = users.split_whitespace().collect();
-    effective.is_some_and(|effective| effective & NEEDED == NEEDED)
+    effective.is_some_and(|effective| effective & needed == needed)
         && users == ["0", "0", "4294967295"]
 }
 
@@ -239,6 +249,7 @@ impl Dir {
             kind,
             identity,
             owners,
+            acls,
             uid,
             has_xattrs,
         } = DirectoryFound::at(spec)?;
@@ -264,9 +275,11 @@ impl Dir {
                 links_max: LINKS_MAX,
                 clone_block_bytes: room.f_bsize as u32,
                 has_xattrs,
+                has_acls: acls != Acls::Off,
             },
             verifier: AtomicU64::new(verifier),
             owners,
+            acls,
             uid,
             is_read_only: spec.read_only,
             beneath,
@@ -326,6 +339,7 @@ struct DirectoryFound {
     kind: i64,
     identity: table::ObjectIdentity,
     owners: Owners,
+    acls: Acls,
     uid: u32,
     has_xattrs: bool,
 }
@@ -354,14 +368,40 @@ impl DirectoryFound {
         if needs_xattrs && !has_xattrs {
             return Err(DirProblem::NoXattrs);
         }
+        let posix_acl = getxattr(proc_path(top.fd.as_fd()), acls::POSIX_ACCESS, &mut [0; 0]);
+        let has_posix_acls = posix_acl != Err(Errno::OPNOTSUPP);
         Ok(DirectoryFound {
             beneath,
             kind,
             identity: top.identity,
             owners,
+            acls: acls_of(spec, owners, (has_xattrs, has_posix_acls))?,
             uid: geteuid().as_raw(),
             has_xattrs,
         })
+    }
+}
+
+/// What becomes of access control lists here.
+fn acls_of(
+    spec: &DirSpec,
+    owners: Owners,
+    (has_xattrs, has_posix_acls): (bool, bool),
+) -> Result<Acls, DirProblem> {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    let by_default = match owners {
+        Owners::Recorded if has_xattrs => Acls::Nfs4,
+        Owners::Real if has_posix_acls => Acls::Posix,
+        _ => Acls::Off,
+    };
+    match spec.acls.unwrap_or(by_default) {
+        Acls::Nfs4 if !has_xattrs => Err(DirProblem::NoXattrs),
+        Acls::Nfs4 if owners == Owners::Real && !has_capabilities(CAP_SYS_ADMIN) => {
+            Err(DirProblem::AclsUntrusted)
+        }
+        Acls::Posix if owners == Owners::Recorded => Err(DirProblem::AclsOfOthers),
+        Acls::Posix if !has_posix_acls => Err(DirProblem::NoPosixAcls),
+        acls => Ok(acls),
     }
 }
 
@@ -545,15 +585,17 @@ impl DirInner {
             FsOp::Lookup { dir, name } => Output::File(self.lookup(caller, dir, name)?),
             FsOp::Parent { dir } => Output::File(self.parent(caller, dir)?),
             FsOp::Getattr { file } => Output::Attr(self.getattr(file)?),
-            FsOp::Setattr { file, set, guard } => {
-                Output::Attr(self.setattr(caller, file, &set, guard, synced)?)
-            }
+            FsOp::Setattr {
+                file,
+                ref set,
+                guard,
+            } => Output::Attr(self.setattr(caller, file, set, guard, synced)?),
             FsOp::Create {
                 dir,
                 name,
                 new,
-                set,
-            } => self.create(caller, (dir, name), (new, &set), synced)?,
+                ref set,
+            } => self.create(caller, (dir, name), (new, set), synced)?,
             FsOp::Link { file, dir, name } => {
                 Output::Change(self.link(caller, file, (dir, name), synced)?)
             }

@@ -69,4 +69,6 @@ pub enum Error {
     NoXattr,
     /// The value, or all of them together, would be too large.
     Xattr2Big,
+    /// An attribute that cannot be kept, or not so.
+    AttrNotSupp,
 }

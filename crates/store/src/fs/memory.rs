@@ -114,6 +114,7 @@ impl Memory {
                     links_max: LINKS_MAX,
                     clone_block_bytes: 1,
                     has_xattrs: true,
+                    has_acls: true,
                 },
                 store: Arc::new(store),
                 table,
@@ -146,6 +147,7 @@ fn new_attributes(kind: ObjectKind, now: Time) -> Attr {
         file: FileId(0),
         kind,
         mode: 0,
+        acl: None,
         links: 1,
         uid: 0,
         gid: 0,
@@ -197,7 +199,7 @@ impl MemoryInner {
         let output = match op {
             FsOp::Lookup { dir, name } => Output::File(self.lookup(caller, dir, name)?),
             FsOp::Parent { dir } => Output::File(self.parent(caller, dir)?),
-            FsOp::Getattr { file } => Output::Attr(self.table.read(file)?.attr),
+            FsOp::Getattr { file } => Output::Attr(self.table.read(file)?.attr.clone()),
             FsOp::Setattr { file, set, guard } => return self.setattr(caller, file, &set, guard),
             FsOp::Create {
                 dir,
@@ -220,7 +222,7 @@ impl MemoryInner {
                 file, offset, buf, ..
             } => Output::Written(self.write_from(caller, file, offset, buf)?),
             FsOp::Commit { file } => {
-                self.table.read(file)?.check_write(caller)?;
+                self.table.read(file)?.check_write(caller, u64::MAX)?;
                 Output::Done
             }
             FsOp::Seek { file, offset, what } => self.seek(caller, file, offset, what)?,

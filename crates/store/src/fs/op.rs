@@ -81,7 +81,7 @@ pub enum SetXattr {
 /// What is asked of a file system. Names and texts need live no longer than
 /// [`super::FileSystem::start`] runs; memory of a [`BufRange`] until the
 /// operation is done.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum FsOp<'a> {
     /// Finds an entry: [`Output::File`].
     Lookup {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use super::Acl;
+
 /// An object of a file system, for all time: no other object of it ever has
 /// the same. It is what a file handle carries and the `fileid` attribute shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +58,7 @@ pub const SET_GID: u32 = 0o2000;
 pub const STICKY: u32 = 0o1000;
 
 /// Attributes of an object, all of one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// Which object.
     pub file: FileId,
@@ -64,6 +66,8 @@ pub struct Attr {
     pub kind: ObjectKind,
     /// Of [`MODE_MASK`].
     pub mode: u32,
+    /// Whose permission bits say less than this.
+    pub acl: Option<Acl>,
     /// Names that it has; of a directory 2 and one for each directory in it.
     pub links: u32,
     /// Owner.
@@ -98,10 +102,15 @@ pub enum SetTime {
 }
 
 /// Attributes to be set; `None` leaves one as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Of [`MODE_MASK`]; other bits are no mode and refused.
     pub mode: Option<u32>,
+    /// Bits that the mode of what is made loses, unless its directory hands a list on (RFC
+    /// 8275).
+    pub umask: u32,
+    /// What says more than the permission bits, which it changes.
+    pub acl: Option<Acl>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
@@ -199,6 +208,8 @@ pub struct Info {
     pub clone_block_bytes: u32,
     /// Files and directories have extended attributes.
     pub has_xattrs: bool,
+    /// All but symbolic links may have access control lists.
+    pub has_acls: bool,
 }
 
 /// Room in a file system.

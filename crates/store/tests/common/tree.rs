@@ -16,7 +16,7 @@ pub fn check_tree(user: &mut User<'_>) -> HashMap<FileId, u32> {
         let mut subdirs = 0;
         let listing = user.list(dir, 0, u32::MAX).unwrap();
         for (entry, name) in listing.iter() {
-            let attr = entry.attr.unwrap();
+            let attr = entry.attr.clone().unwrap();
             assert_eq!(user.lookup(dir, name), Ok(attr.file));
             assert_eq!(user.attr(attr.file).unwrap().kind, attr.kind);
             *names.entry(attr.file).or_default() += 1;

@@ -202,7 +202,7 @@ fn reads_say_where_the_file_ends() {
         buf,
     };
     fs::write(place.path("f"), [8; 1001]).unwrap();
-    let read = told.run(&fs, true, whole);
+    let read = told.run(&fs, true, whole.clone());
     assert_eq!(
         read,
         Ok(Output::Read {
@@ -274,7 +274,7 @@ fn change_attribute_grows_with_every_change() {
             grown(&mut user, "a mode");
             user.set(file, size(5)).unwrap();
             grown(&mut user, "a size");
-            user.run(xattr).unwrap();
+            user.run(xattr.clone()).unwrap();
             grown(&mut user, "an attribute");
             let (offset, len) = (0, 100);
             user.run(FsOp::Allocate { file, offset, len }).unwrap();

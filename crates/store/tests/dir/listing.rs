@@ -16,7 +16,7 @@ fn walk(
         let listing = user.list(dir, cookie, entries_max).unwrap();
         for (entry, name) in listing.iter() {
             assert!(entry.cookie >= 3);
-            assert_eq!(entry.attr.unwrap().file, entry.file);
+            assert_eq!(entry.attr.as_ref().unwrap().file, entry.file);
             cookie = entry.cookie;
             seen.push((cookie, entry.file, name.to_vec()));
         }

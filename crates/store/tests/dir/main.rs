@@ -1,6 +1,7 @@
 //! `dir` through its trait: beside `mem`, over restarts and kills, while local
 //! processes change its directory, and against attempts to lead it out of that.
 
+mod acls;
 mod behind;
 mod data;
 mod escape;
@@ -32,8 +33,8 @@ use random::Random;
 use reactor::{Choice, FileIo, Token};
 use real::Real;
 use store::fs::{
-    Attr, Dir, DirError, DirProblem, DirSpec, Error, FileId, FileSystem, FsOp, New, ObjectKind,
-    Output, Owners, SetAttr,
+    Acls, Attr, Dir, DirError, DirProblem, DirSpec, Error, FileId, FileSystem, FsOp, New,
+    ObjectKind, Output, Owners, SetAttr,
 };
 use tempfile::TempDir;
 use user::*;
@@ -52,6 +53,7 @@ struct Place {
     served: TempDir,
     state: TempDir,
     owners: Option<Owners>,
+    acls: Option<Acls>,
 }
 
 impl Place {
@@ -70,6 +72,7 @@ impl Place {
             served: tempfile::tempdir().unwrap(),
             state: state.unwrap(),
             owners: None,
+            acls: None,
         }
     }
 
@@ -87,6 +90,7 @@ impl Place {
             state: self.state.path().into(),
             read_only: false,
             owners: self.owners,
+            acls: self.acls,
         }
     }
 

@@ -159,7 +159,7 @@ fn read_only_directory_refuses_every_change() {
             write: true,
         },
     ] {
-        assert_eq!(user.run(op), Err(Error::RoFs), "{op:?}");
+        assert_eq!(user.run(op.clone()), Err(Error::RoFs), "{op:?}");
     }
     assert_eq!(user.write(file, 0, b"x"), Err(Error::RoFs));
     let open = FsOp::Open {

@@ -201,6 +201,7 @@ fn child() {
         served: tempfile::tempdir_in(&parent).unwrap(),
         state: tempfile::tempdir_in(&parent).unwrap(),
         owners: None,
+        acls: None,
     };
     assert_eq!(place.open().owners(), Owners::Recorded);
     set_all(&place);

@@ -173,6 +173,7 @@ fn child() {
         state: state.into(),
         read_only: false,
         owners: None,
+        acls: None,
     };
     let fs = Dir::open(&spec).unwrap();
     let mut user = User::root(&fs);

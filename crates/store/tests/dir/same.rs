@@ -129,8 +129,8 @@ impl<'a> Pair<'a> {
         if new == New::Unchecked && self.random.below(2) == 0 {
             set.size = Some(0);
         }
-        let mem = self.mem[user].create(dir.0, name, new, set);
-        let made = self.dir[user].create(dir.1, name, new, set);
+        let mem = self.mem[user].create(dir.0, name, new, set.clone());
+        let made = self.dir[user].create(dir.1, name, new, set.clone());
         match (mem, made) {
             (Ok((mem, mem_new, _)), Ok((attr, dir_new, change))) => {
                 assert_eq!(mem_new, dir_new);
@@ -261,8 +261,8 @@ impl<'a> Pair<'a> {
                     };
                     set.modified = Some(store::fs::SetTime::Client(time));
                 }
-                let mem = self.mem[user].set(at.0, set);
-                let dir = self.dir[user].set(at.1, set);
+                let mem = self.mem[user].set(at.0, set.clone());
+                let dir = self.dir[user].set(at.1, set.clone());
                 if let (Ok(_), Ok(dir), Some(_)) = (&mem, &dir, set.modified) {
                     assert_eq!(
                         dir.modified,

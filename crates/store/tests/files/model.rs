@@ -101,7 +101,7 @@ impl Model {
         let attr = attr.expect("the file system made it, too");
         assert_eq!(attr.changed, self.now);
         let object = Object {
-            attr,
+            attr: attr.clone(),
             data: Vec::new(),
             entries: Vec::new(),
             next_cookie: 3,
@@ -336,7 +336,7 @@ impl Pair<'_> {
                     _ => New::Directory,
                 };
                 let made = self.user.create(place.0, place.1, new, mode(0o644));
-                let attr = made.as_ref().ok().map(|made| made.0);
+                let attr = made.as_ref().ok().map(|made| made.0.clone());
                 let expected = self.model.create(place, attr, new);
                 assert_eq!(made.map(|made| made.0.file), expected);
                 self.known.extend(expected.ok());
@@ -494,7 +494,7 @@ impl Pair<'_> {
     fn compare(&mut self, file: FileId) {
         let (found, object) = (self.user.attr(file), self.model.object(file));
         let (found, expected) = match (found, object) {
-            (Ok(found), Ok(object)) => (found, object.attr),
+            (Ok(found), Ok(object)) => (found, object.attr.clone()),
             (found, object) => {
                 assert_eq!(found.map(|_| ()), object.map(|_| ()));
                 return;

@@ -59,7 +59,7 @@ fn the_three_ways_to_create_a_file() {
     assert!(is_new);
     // The same call again, and one with another verifier.
     let (again, is_new, change) = user.create(top, b"x", verifier, mode(0o600)).unwrap();
-    assert_eq!((again, is_new), (made, false));
+    assert_eq!((again, is_new), (made.clone(), false));
     assert_eq!(change.before, change.after);
     let other = New::Exclusive(*b"87654321");
     assert_eq!(
@@ -242,7 +242,7 @@ fn cookies_hold_while_entries_come_and_go() {
         let listing = user.list(dir, cookie, 7).unwrap();
         for (entry, name) in listing.iter() {
             assert!(entry.cookie > cookie && entry.cookie > 2);
-            assert_eq!(entry.attr.unwrap().file, entry.file);
+            assert_eq!(entry.attr.as_ref().unwrap().file, entry.file);
             cookie = entry.cookie;
             cookies.push(cookie);
             seen.push(name.to_vec());

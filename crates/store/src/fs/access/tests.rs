@@ -20,6 +20,7 @@ fn attr(kind: ObjectKind, mode: u32, uid: u32, gid: u32) -> Attr {
         file: FileId(5),
         kind,
         mode,
+        acl: None,
         links: 1,
         uid,
         gid,
@@ -35,7 +36,8 @@ fn attr(kind: ObjectKind, mode: u32, uid: u32, gid: u32) -> Attr {
 }
 
 fn bits(rights: Rights) -> u32 {
-    u32::from(rights.read) << 2 | u32::from(rights.write) << 1 | u32::from(rights.execute)
+    let bit = |right, bit| if rights.holds(right) { bit } else { 0 };
+    bit(Rights::READ, 4) | bit(Rights::WRITE, 2) | bit(Rights::EXECUTE, 1)
 }
 
 #[test]
@@ -58,7 +60,7 @@ fn the_first_class_that_applies_decides() {
         }
         let dir = Attr {
             kind: ObjectKind::Directory,
-            ..file
+            ..file.clone()
         };
         assert_eq!(bits(rights(&dir, &caller(0, &[0]))), 7);
     }
@@ -69,7 +71,7 @@ fn owners_read_and_write_whatever_the_bits_say_now() {
     let file = attr(ObjectKind::Regular, 0o001, 10, 20);
     let other = caller(11, &[1]);
     assert_eq!(check_read(&file, &caller(10, &[1])), Ok(()));
-    assert_eq!(check_write(&file, &caller(10, &[1])), Ok(()));
+    assert_eq!(check_write(&file, &caller(10, &[1]), 0, 9), Ok(()));
     assert_eq!(
         check(&file, &caller(10, &[1]), Rights::READ),
         Err(Error::Access)
@@ -79,13 +81,13 @@ fn owners_read_and_write_whatever_the_bits_say_now() {
         Ok(()),
         "a caller who may execute may read"
     );
-    assert_eq!(check_write(&file, &other), Err(Error::Access));
+    assert_eq!(check_write(&file, &other, 0, 9), Err(Error::Access));
     let open = Caller {
         is_open: true,
         from: Asker::default(),
         ..other
     };
-    assert_eq!(check_write(&file, &open), Ok(()));
+    assert_eq!(check_write(&file, &open, 0, 9), Ok(()));
 }
 
 #[test]
@@ -93,10 +95,10 @@ fn sticky_directories_protect_entries() {
     let dir = attr(ObjectKind::Directory, 0o1777, 1, 1);
     let file = attr(ObjectKind::Regular, 0o666, 2, 2);
     for (uid, expected) in [(0, Ok(())), (1, Ok(())), (2, Ok(())), (3, Err(Error::Perm))] {
-        assert_eq!(check_sticky(&dir, &file, &caller(uid, &[2])), expected);
+        assert_eq!(check_remove(&dir, &file, &caller(uid, &[2])), expected);
     }
     let dir = attr(ObjectKind::Directory, 0o777, 1, 1);
-    assert_eq!(check_sticky(&dir, &file, &caller(3, &[2])), Ok(()));
+    assert_eq!(check_remove(&dir, &file, &caller(3, &[2])), Ok(()));
 }
 
 fn mode(mode: u32) -> SetAttr {
@@ -240,6 +242,211 @@ fn other_users_read_and_write_only_what_the_bits_grant() {
         let other = caller(11, &[1]);
         let may = |is_granted: bool| is_granted.then_some(()).ok_or(Error::Access);
         assert_eq!(check_read(&file, &other), may(mode & 5 != 0), "{mode:o}");
-        assert_eq!(check_write(&file, &other), may(mode & 2 != 0), "{mode:o}");
+        assert_eq!(
+            check_write(&file, &other, 0, 9),
+            may(mode & 2 != 0),
+            "{mode:o}"
+        );
     }
+}
+
+fn listed(kind: ObjectKind, entries: &[(AceKind, AceWho, Rights)]) -> Attr {
+    let ace = |&(kind, who, rights)| crate::fs::Ace {
+        kind,
+        inheritance: crate::fs::Inheritance::default(),
+        rights,
+        who,
+    };
+    let aces: Vec<_> = entries.iter().map(ace).collect();
+    let acl = Acl::new(&aces).unwrap();
+    Attr {
+        acl: Some(acl.clone()),
+        ..attr(kind, acl.mode(), 10, 20)
+    }
+}
+
+use crate::fs::AceKind::{self, Allow, Deny};
+
+#[test]
+fn user_that_may_only_append_writes_behind_the_end() {
+    let log = listed(
+        ObjectKind::Regular,
+        &[(Allow, AceWho::Everyone, Rights::APPEND)],
+    );
+    let other = caller(11, &[1]);
+    assert_eq!(check_open(&log, &other, false, true), Ok(()));
+    assert_eq!(check_open(&log, &other, true, true), Err(Error::Access));
+    let open = Caller {
+        is_open: true,
+        ..other
+    };
+    for user in [other, open, caller(10, &[1])] {
+        assert_eq!(check_write(&log, &user, 9, 9), Ok(()));
+        assert_eq!(check_write(&log, &user, 8, 9), Err(Error::Access));
+    }
+    // Once it may not even append, what is open stays so.
+    let none = listed(ObjectKind::Regular, &[]);
+    assert_eq!(check_write(&none, &open, 0, 9), Ok(()));
+    assert_eq!(check_write(&none, &other, 0, 9), Err(Error::Access));
+}
+
+#[test]
+fn removal_takes_the_right_of_the_object_or_of_its_directory() {
+    let other = caller(11, &[1]);
+    let dir = |rights| listed(ObjectKind::Directory, &[(Allow, AceWho::Everyone, rights)]);
+    let file = |kind, rights| listed(ObjectKind::Regular, &[(kind, AceWho::User(11), rights)]);
+    let plain = file(Allow, Rights::READ);
+    let (look, add) = (Rights::EXECUTE, Rights::WRITE);
+    for (dir, file, expected) in [
+        (dir(look), &plain, Err(Error::Access)),
+        (dir(look | Rights::DELETE_CHILD), &plain, Ok(())),
+        (dir(Rights::DELETE_CHILD), &plain, Err(Error::Access)),
+        (dir(look | add), &plain, Ok(())),
+        (
+            dir(look | add),
+            &file(Deny, Rights::DELETE),
+            Err(Error::Access),
+        ),
+        (
+            dir(look | Rights::DELETE_CHILD),
+            &file(Deny, Rights::DELETE),
+            Ok(()),
+        ),
+        (dir(look), &file(Allow, Rights::DELETE), Ok(())),
+    ] {
+        assert_eq!(
+            check_remove(&dir, file, &other),
+            expected,
+            "{dir:?} {file:?}"
+        );
+        assert_eq!(check_remove(&dir, file, &caller(0, &[0])), Ok(()));
+    }
+    let sticky = Attr {
+        mode: STICKY,
+        ..dir(look | Rights::DELETE_CHILD)
+    };
+    assert_eq!(check_remove(&sticky, &plain, &other), Err(Error::Perm));
+    let own = file(Allow, Rights::DELETE);
+    assert_eq!(check_remove(&sticky, &own, &other), Ok(()));
+}
+
+#[test]
+fn adding_takes_the_right_for_the_kind_of_what_is_added() {
+    let files = Rights::EXECUTE | Rights::WRITE;
+    let dir = listed(ObjectKind::Directory, &[(Allow, AceWho::Members(7), files)]);
+    let member = caller(11, &[1, 7]);
+    assert_eq!(check_add(&dir, ObjectKind::Fifo, &member), Ok(()));
+    let of_directory = check_add(&dir, ObjectKind::Directory, &member);
+    assert_eq!(of_directory, Err(Error::Access));
+    assert_eq!(
+        check_add(&dir, ObjectKind::Regular, &caller(11, &[1])),
+        Err(Error::Access)
+    );
+}
+
+#[test]
+fn rights_to_attributes_let_others_set_them() {
+    let rights = Rights::WRITE_ACL | Rights::WRITE_OWNER | Rights::WRITE_ATTRIBUTES;
+    let file = listed(ObjectKind::Regular, &[(Allow, AceWho::User(11), rights)]);
+    let (named, other) = (caller(11, &[1]), caller(12, &[1]));
+    let time = SetAttr {
+        modified: Some(SetTime::Client(Time::default())),
+        ..SetAttr::default()
+    };
+    assert!(set(&file, &named, &time).is_ok());
+    assert_eq!(set(&file, &other, &time), Err(Error::Perm));
+    let new = set(&file, &named, &mode(0o640)).unwrap();
+    assert_eq!(new.mode, 0o640);
+    assert_eq!(set(&file, &other, &mode(0o640)), Err(Error::Perm));
+    // Not what lets it run as its owner.
+    assert_eq!(set(&file, &named, &mode(0o4640)), Err(Error::Perm));
+    let taken = set(&file, &named, &owner(Some(11), Some(1))).unwrap();
+    assert_eq!((taken.uid, taken.gid), (11, 1));
+    assert_eq!(set(&file, &named, &owner(Some(12), None)), Err(Error::Perm));
+    assert_eq!(set(&file, &other, &owner(Some(12), None)), Err(Error::Perm));
+}
+
+#[test]
+fn owner_sets_a_list_whatever_that_says_and_all_may_see_what_is_not_denied() {
+    let nothing = listed(
+        ObjectKind::Regular,
+        &[(Deny, AceWho::Everyone, Rights::ALL)],
+    );
+    let (own, other) = (caller(10, &[1]), caller(11, &[1]));
+    assert!(set(&nothing, &own, &mode(0o600)).is_ok());
+    assert!(rights(&nothing, &own).holds(Rights::READ_ATTRIBUTES | Rights::READ_ACL));
+    assert_eq!(rights(&nothing, &other), Rights::NONE);
+    let silent = listed(ObjectKind::Regular, &[]);
+    assert!(rights(&silent, &other).holds(Rights::READ_ATTRIBUTES | Rights::READ_ACL));
+}
+
+#[test]
+fn list_and_mode_are_set_in_that_order_and_change_each_other() {
+    let file = attr(ObjectKind::Regular, 0o4755, 10, 20);
+    let own = caller(10, &[20]);
+    let acl = listed(
+        ObjectKind::Regular,
+        &[
+            (Allow, AceWho::Owner, Rights::READ),
+            (Allow, AceWho::User(11), Rights::READ | Rights::WRITE),
+        ],
+    );
+    let both = SetAttr {
+        mode: Some(0o2777),
+        acl: acl.acl.clone(),
+        ..SetAttr::default()
+    };
+    let new = set(&file, &own, &both).unwrap();
+    assert_eq!((new.mode, &new.acl), (0o2400, &acl.acl));
+    let less = set(&new, &own, &mode(0o600)).unwrap();
+    assert_eq!(less.acl, None, "none is named who may do anything");
+    // What says no more than a mode is a mode.
+    let plain = SetAttr {
+        acl: Some(Acl::of_mode(0o640, ObjectKind::Regular)),
+        ..SetAttr::default()
+    };
+    let new = set(&new, &own, &plain).unwrap();
+    assert_eq!((new.mode, new.acl), (0o2640, None));
+    let link = attr(ObjectKind::Symlink, 0o777, 10, 20);
+    assert_eq!(set(&link, &own, &plain), Err(Error::AttrNotSupp));
+}
+
+#[test]
+fn new_object_inherits_a_list_and_its_mode_limits_that() {
+    let mut dir = attr(ObjectKind::Directory, 0o777, 1, 2);
+    let handed_on = crate::fs::Ace {
+        kind: Allow,
+        inheritance: crate::fs::Inheritance(crate::fs::Inheritance::FILE),
+        rights: Rights::READ | Rights::WRITE | Rights::APPEND,
+        who: AceWho::User(11),
+    };
+    dir.acl = Some(Acl::new(&[handed_on]).unwrap());
+    let maker = caller(10, &[20]);
+    let new = |kind, wanted: &SetAttr| made(&dir, &attr(kind, 0, 0, 0), &maker, wanted).unwrap();
+    let may = |attr: &Attr| bits(rights(attr, &caller(11, &[1])));
+    // RFC 8275: the umask would take what the list gives.
+    let masked = SetAttr {
+        umask: 0o022,
+        ..mode(0o666)
+    };
+    let file = new(ObjectKind::Regular, &masked);
+    assert_eq!((file.mode, may(&file)), (0o666, 6));
+    let file = new(ObjectKind::Regular, &mode(0o644));
+    assert_eq!((file.mode, may(&file)), (0o644, 4));
+    let below = new(ObjectKind::Directory, &masked);
+    let aces = below.acl.as_ref().unwrap().aces();
+    assert!(aces.iter().any(|ace| ace.inheritance.0 == 9), "{aces:?}");
+    // All of it where there is no mode, and none where nothing is said.
+    let sized = SetAttr {
+        size: Some(0),
+        ..SetAttr::default()
+    };
+    let file = new(ObjectKind::Regular, &sized);
+    assert_eq!((file.mode, may(&file)), (0, 6));
+    let bare = new(ObjectKind::Regular, &SetAttr::default());
+    assert_eq!((bare.mode, bare.acl), (0, None));
+    assert_eq!(new(ObjectKind::Symlink, &mode(0o777)).acl, None);
+    dir.acl = None;
+    let plain = made(&dir, &attr(ObjectKind::Regular, 0, 0, 0), &maker, &masked);
+    assert_eq!(plain.unwrap().mode, 0o644);
 }

@@ -153,7 +153,7 @@ pub(super) fn no_directory(kind: ObjectKind) -> Error {
 impl DirInner {
     /// Whether what is recorded with an object can only have been recorded by
     /// weft.
-    fn is_recorder(&self, stat: &Statx) -> bool {
+    pub(super) fn is_recorder(&self, stat: &Statx) -> bool {
         let is_own = stat.stx_uid == self.uid && u32::from(stat.stx_mode) & WRITABLE_BY_OTHERS == 0;
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
         is_own && matches!(file_type, FileType::RegularFile | FileType::Directory)
@@ -238,9 +238,9 @@ impl DirInner {
         file: FileId,
         record: &Record,
         stat: &Statx,
-        way: impl FnOnce() -> Vec<u8>,
+        way: impl Fn() -> Vec<u8>,
     ) -> Result<Attr, Error> {
-        let owner = self.owner(stat, record.owner, way)?;
+        let owner = self.owner(stat, record.owner, &way)?;
         let is_special = !matches!(
             owner.kind,
             ObjectKind::Regular | ObjectKind::Directory | ObjectKind::Symlink
@@ -249,6 +249,7 @@ impl DirInner {
             file,
             kind: owner.kind,
             mode: owner.mode,
+            acl: self.acl(stat, &owner, way)?,
             links: stat.stx_nlink,
             uid: owner.uid,
             gid: owner.gid,
@@ -386,6 +387,9 @@ impl DirInner {
         synced: &mut Synced,
     ) -> Result<Attr, Error> {
         let mut new = access::set(attr, caller, set)?;
+        if set.acl.is_some() && !self.keeps_acls(attr.kind) {
+            return Err(Error::AttrNotSupp);
+        }
         self.check_writable()?;
         synced.object(self, seen)?;
         if let Some(size) = set.size {
@@ -395,8 +399,11 @@ impl DirInner {
             self.truncate(seen.fd.as_fd(), size)?;
         }
         let (owner, old) = (ObjectOwner::of(&new), ObjectOwner::of(attr));
-        if owner != old {
+        if owner != old || new.acl.is_some() {
             self.set_owner(Some(attr.file), seen, &owner)?;
+        }
+        if set.mode.is_some() || set.acl.is_some() {
+            self.set_acl(seen, set, &new)?;
         }
         self.set_times(seen.fd.as_fd(), set, &new)?;
         self.attr_changed(attr.file, seen)

@@ -133,10 +133,15 @@ impl DirInner {
         Ok(ready)
     }
 
-    /// A file that the caller may write, with what it becomes thereby.
-    fn writable(&self, caller: &Caller<'_>, file: FileId) -> Result<(ReadyFile, Attr), Error> {
+    /// A file that the caller may write from an offset on, with what it becomes thereby.
+    fn writable(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        from: u64,
+    ) -> Result<(ReadyFile, Attr), Error> {
         let (ready, attr) = self.descriptor(file, true, caller.now)?;
-        access::check_write(&attr, caller)?;
+        access::check_write(&attr, caller, from, attr.size)?;
         Ok((ready, attr))
     }
 
@@ -156,19 +161,21 @@ impl DirInner {
         };
         let set = SetAttr {
             mode: Some(mode),
+            acl: attr.acl.clone(),
             ..SetAttr::default()
         };
         self.setattr(&root, attr.file, &set, None, &mut Synced::default())?;
         Ok(())
     }
 
-    /// A file that the caller writes to next.
+    /// A file that the caller writes to next, from an offset on.
     pub(super) fn ready_to_write(
         &self,
         caller: &Caller<'_>,
         file: FileId,
+        from: u64,
     ) -> Result<ReadyFile, Error> {
-        let (ready, attr) = self.writable(caller, file)?;
+        let (ready, attr) = self.writable(caller, file, from)?;
         self.clear_set_id_bits(caller, &attr)?;
         Ok(ready)
     }
@@ -188,14 +195,7 @@ impl DirInner {
         if write && self.is_read_only {
             return Err(Error::RoFs);
         }
-        if !caller.is_open {
-            let rights = access::rights(&attr, caller);
-            // A user who may execute a file may have it read (RFC 7530, section
-            // 16.16.5).
-            if (read && !rights.read && !rights.execute) || (write && !rights.write) {
-                return Err(Error::Access);
-            }
-        }
+        access::check_open(&attr, caller, read, write)?;
         // Under the table's lock, as a REMOVE that takes the last name away.
         let table = self.table();
         if table.get(file.0)?.is_none() {
@@ -232,7 +232,7 @@ impl DirInner {
         (offset, len): (u64, u64),
         is_hole: bool,
     ) -> Result<(), Error> {
-        let (ready, attr) = self.writable(caller, file)?;
+        let (ready, attr) = self.writable(caller, file, offset)?;
         let end = offset.checked_add(len);
         let len = match is_hole {
             true => {
@@ -290,19 +290,19 @@ impl DirInner {
         Ok(Output::Found { offset, is_end })
     }
 
-    /// Both files, and how many bytes there are to move.
+    /// Both files, and how many bytes there are to move, of which `done` were moved.
     fn both(
         &self,
         caller: &Caller<'_>,
         what: &Move,
-        is_clone: bool,
+        (is_clone, done): (bool, u64),
     ) -> Result<(ReadyFile, ReadyFile, u64), Error> {
         let from_end = what.from_offset.checked_add(what.len);
         let to_end = what.to_offset.checked_add(what.len);
         let (Some(from_end), Some(to_end)) = (from_end, to_end) else {
             return Err(Error::Inval);
         };
-        let (to, attr) = self.writable(caller, what.to)?;
+        let (to, attr) = self.writable(caller, what.to, what.to_offset + done)?;
         let from = self.ready_to_read(caller, what.from)?;
         let size = self.size_now(&from)?;
         if what.from_offset > size || (is_clone && from_end > size) {
@@ -326,7 +326,7 @@ impl DirInner {
     }
 
     pub(super) fn clone(&self, caller: &Caller<'_>, what: &Move) -> Result<(), Error> {
-        let (from, to, len) = self.both(caller, what, true)?;
+        let (from, to, len) = self.both(caller, what, (true, 0))?;
         if len > 0 {
             let source = (from.fd.as_fd(), what.from_offset);
             let goal = (to.fd.as_fd(), what.to_offset);
@@ -361,8 +361,8 @@ impl DirInner {
     }
 
     fn try_copy(&self, caller: &Caller<'_>, what: &Move, reply: &Reply) -> Result<bool, Error> {
-        let (from, to, len) = self.both(caller, what, false)?;
         let mut done = reply.copied.load(Ordering::Acquire);
+        let (from, to, len) = self.both(caller, what, (false, done))?;
         let end = len.min(done + COPY_STEP_BYTES);
         let mut is_over = done >= len;
         while done < end && !reply.is_canceled.load(Ordering::Acquire) {

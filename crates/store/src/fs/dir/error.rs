@@ -98,11 +98,30 @@ pub enum DirProblem {
     /// Without privileges owners are kept in extended attributes, which its
     /// file system has not.
     #[error(
-        "its file system has no extended attributes of users, in which owners are kept when weft \
-         has no privileges: use ext4, XFS or Btrfs, or run weft with CAP_CHOWN, CAP_FOWNER and \
+        "its file system has no extended attributes of users, in which access control lists are \
+         kept, and owners when weft has no privileges: use ext4, XFS or Btrfs, or run weft with CAP_CHOWN, CAP_FOWNER and \
          CAP_DAC_OVERRIDE"
     )]
     NoXattrs,
+    /// Files of local users have lists in attributes that only CAP_SYS_ADMIN may write.
+    #[error(
+        "access control lists of files with real owners are kept where no local user may change \
+         them, which takes CAP_SYS_ADMIN: run weft with it, or set acl = \"none\""
+    )]
+    AclsUntrusted,
+    /// Lists of POSIX name users of this machine, and without privileges files belong to none
+    /// of them.
+    #[error(
+        "acl = \"posix\" takes real owners, which weft may set with CAP_CHOWN, CAP_FOWNER, \
+         CAP_FSETID and CAP_DAC_OVERRIDE alone: run it with these, or set acl = \"nfs4\""
+    )]
+    AclsOfOthers,
+    /// The file system below has no lists of POSIX.
+    #[error(
+        "its file system has no access control lists of POSIX: mount it with them, use ext4, XFS \
+         or Btrfs, or set acl = \"nfs4\" or \"none\""
+    )]
+    NoPosixAcls,
     /// The kernel is older than Linux 5.8.
     #[error("it takes Linux 5.8 or newer")]
     OldKernel,

@@ -49,6 +49,7 @@ fn new_attributes(kind: ObjectKind, new: New<'_>, now: crate::fs::Time) -> Attr 
         file: FileId(0),
         kind,
         mode: 0,
+        acl: None,
         links: 1,
         uid: 0,
         gid: 0,
@@ -146,15 +147,18 @@ impl DirInner {
                 },
             });
         }
-        access::check(&dir.attr, caller, Rights::ENTRIES)?;
-        self.check_writable()?;
         let kind = new.kind();
+        access::check_add(&dir.attr, kind, caller)?;
+        self.check_writable()?;
         let attr = access::made(
             &dir.attr,
             &new_attributes(kind, new, caller.now),
             caller,
             set,
         )?;
+        if set.acl.is_some() && !self.keeps_acls(kind) {
+            return Err(Error::AttrNotSupp);
+        }
         synced.object(self, &dir.seen)?;
         let (file, mut seen) = self.make(&dir, name, (new, set), &attr)?;
         let attr = self.attr_changed(file, &mut seen)?;
@@ -329,6 +333,9 @@ impl DirInner {
         self.below
             .change(NameChange::SetAttributes, &mut || Ok(()))?;
         self.set_owner(file, seen, &ObjectOwner::of(attr))?;
+        if attr.acl.is_some() || set.acl.is_some() {
+            self.set_acl(seen, set, attr)?;
+        }
         if let Some(size) = set.size {
             if size > self.info.file_bytes_max {
                 return Err(Error::FBig);
@@ -394,7 +401,7 @@ impl DirInner {
         if self.find(&dir, name)?.is_some() {
             return Err(Error::Exist);
         }
-        access::check(&dir.attr, caller, Rights::ENTRIES)?;
+        access::check_add(&dir.attr, ObjectKind::Regular, caller)?;
         if seen.is_directory() {
             return Err(Error::IsDir);
         }
@@ -424,14 +431,13 @@ impl DirInner {
         let mut dir = self.dir(dir)?;
         access::check(&dir.attr, caller, Rights::EXECUTE)?;
         let (file, mut seen) = self.find(&dir, name)?.ok_or(Error::NoEnt)?;
-        access::check(&dir.attr, caller, Rights::ENTRIES)?;
         let attr = self.attr(file, &seen, false)?;
+        access::check_remove(&dir.attr, &attr, caller)?;
         match (what, attr.kind == ObjectKind::Directory) {
             (Removable::NotDirectory, true) => return Err(Error::IsDir),
             (Removable::Directory, false) => return Err(Error::NotDir),
             _ => {}
         }
-        access::check_sticky(&dir.attr, &attr, caller)?;
         self.check_writable()?;
         synced.object(self, &dir.seen)?;
         self.keep_open(file, &seen)?;
@@ -546,17 +552,16 @@ impl DirInner {
         (file, seen): (FileId, &SeenObject),
         target: Option<&(FileId, SeenObject)>,
     ) -> Result<(), Error> {
-        access::check(&source.attr, caller, Rights::ENTRIES)?;
-        access::check(&goal.attr, caller, Rights::ENTRIES)?;
         let attr = self.attr(file, seen, false)?;
-        access::check_sticky(&source.attr, &attr, caller)?;
+        access::check_remove(&source.attr, &attr, caller)?;
+        access::check_add(&goal.attr, attr.kind, caller)?;
         if attr.kind == ObjectKind::Directory && source.file != goal.file {
             // Its entry `..` changes.
             access::check(&attr, caller, Rights::WRITE)?;
         }
         if let Some((target, seen)) = target {
             let target = self.attr(*target, seen, false)?;
-            access::check_sticky(&goal.attr, &target, caller)?;
+            access::check_remove(&goal.attr, &target, caller)?;
             if target.kind == ObjectKind::Directory && attr.kind != ObjectKind::Directory {
                 // Full or not.
                 return Err(Error::IsDir);
@@ -634,6 +639,7 @@ mod tests {
             state: state.path().join("state"),
             read_only: false,
             owners: None,
+            acls: None,
         });
         let inner = &served.unwrap().inner;
         std::fs::create_dir(folder.path().join("d")).unwrap();

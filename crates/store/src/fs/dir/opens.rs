@@ -74,20 +74,24 @@ impl OpenState {
 pub(super) type Granted = Result<Arc<DiskFile>, Error>;
 
 impl OpenFile {
-    /// The descriptor for a read or a write, without a system call. `None`:
-    /// that takes a thread that may wait.
-    pub(super) fn checked_descriptor(&self, caller: &Caller<'_>, write: bool) -> Option<Granted> {
+    /// The descriptor for a read, or for a write from an offset on, without a system call.
+    /// `None`: that takes a thread that may wait.
+    pub(super) fn checked_descriptor(
+        &self,
+        caller: &Caller<'_>,
+        write: Option<u64>,
+    ) -> Option<Granted> {
         let state = locked(&self.state);
         let age = nanos(caller.now).wrapping_sub(state.seen_at);
         // What was looked at when it was opened holds for clients that have it open.
         let is_open = state.opens > 0 && caller.is_open;
         let is_fresh = is_open || (0..TRUST_NANOS).contains(&age);
         let fd = state.fd.as_ref().filter(|_| is_fresh)?;
-        if !write {
+        let Some(from) = write else {
             let checked = access::check_read(&state.attr, caller);
             return Some(checked.map(|()| Arc::clone(fd)));
-        }
-        if let Err(error) = access::check_write(&state.attr, caller) {
+        };
+        if let Err(error) = access::check_write(&state.attr, caller, from, self.size()) {
             return Some(Err(error));
         }
         let mode = state.attr.mode;
@@ -182,7 +186,7 @@ impl Entries {
                     opens: 0,
                     is_unlinked: false,
                     seen_at: nanos(now),
-                    attr: *attr,
+                    attr: attr.clone(),
                 }),
                 changes: AtomicU64::new(0),
                 size: AtomicU64::new(attr.size),
@@ -192,7 +196,7 @@ impl Entries {
         });
         let entry = Arc::clone(entry);
         let mut state = locked(&entry.state);
-        (state.seen_at, state.attr) = (nanos(now), *attr);
+        (state.seen_at, state.attr) = (nanos(now), attr.clone());
         let there = state.fd.clone().filter(|_| state.can_write || !can_write);
         let (used, spare) = match there {
             Some(there) => (there, Some(fd)),
@@ -213,7 +217,7 @@ impl Entries {
     /// A file was looked at again and lies where it did.
     pub(super) fn confirm(&self, entry: &OpenFile, attr: &Attr, now: Time) {
         let mut state = locked(&entry.state);
-        (state.seen_at, state.attr) = (nanos(now), *attr);
+        (state.seen_at, state.attr) = (nanos(now), attr.clone());
         entry.size.fetch_max(attr.size, Ordering::AcqRel);
     }
 
@@ -221,7 +225,7 @@ impl Entries {
     pub(super) fn set_attr(&self, attr: &Attr) {
         let map = locked(&self.map);
         if let Some(entry) = map.by_file.get(&attr.file) {
-            locked(&entry.state).attr = *attr;
+            locked(&entry.state).attr = attr.clone();
             entry.set_size(attr.size);
         }
     }

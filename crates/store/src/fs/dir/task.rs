@@ -117,6 +117,15 @@ fn data_of(op: &FsOp<'_>) -> Option<(FileId, DataKind)> {
 }
 
 impl DataKind {
+    /// Where what is written begins; a COMMIT writes nothing anew.
+    fn written_from(&self) -> Option<u64> {
+        match *self {
+            DataKind::Read { .. } => None,
+            DataKind::Write { offset, .. } => Some(offset),
+            DataKind::Commit { .. } => Some(u64::MAX),
+        }
+    }
+
     /// What came of it, if all is well.
     fn output(&self) -> Output {
         match *self {
@@ -158,13 +167,13 @@ pub(super) struct TaskTurn<'a> {
 impl TaskTurn<'_> {
     pub(super) fn start(mut self, caller: &Caller<'_>, op: FsOp<'_>) -> Progress {
         let Some((file, what)) = data_of(&op) else {
-            let work = ThreadWork::Op(with_names(op, b"", b""), names_of(&op));
+            let work = ThreadWork::Op(with_names(&op, b"", b""), names_of(&op));
             return match self.job(caller, work) {
                 Ok(reply) => pending(DirSteps::Job(reply)),
                 Err(error) => Progress::Done(Err(error)),
             };
         };
-        let write = !matches!(what, DataKind::Read { .. });
+        let write = what.written_from();
         if let DataKind::Write { offset, buf, .. } = what
             && offset.saturating_add(buf.len().into()) > self.inner.info.file_bytes_max
         {

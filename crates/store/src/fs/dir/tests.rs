@@ -161,6 +161,7 @@ fn attr(file: u64) -> Attr {
         file: FileId(file),
         kind: ObjectKind::Regular,
         mode: 0o600,
+        acl: None,
         links: 1,
         uid: 0,
         gid: 0,
@@ -251,9 +252,9 @@ fn open_file_is_looked_at_again_for_a_caller_that_has_not_opened_it() {
         is_open,
         from: Asker::default(),
     };
-    assert!(entry.checked_descriptor(&caller(false, 0), false).is_some());
-    assert!(entry.checked_descriptor(&caller(false, 1), false).is_none());
-    assert!(entry.checked_descriptor(&caller(true, 1), false).is_some());
+    assert!(entry.checked_descriptor(&caller(false, 0), None).is_some());
+    assert!(entry.checked_descriptor(&caller(false, 1), None).is_none());
+    assert!(entry.checked_descriptor(&caller(true, 1), None).is_some());
 }
 
 #[test]
@@ -274,7 +275,7 @@ fn operations_keep_their_names() {
         dir,
         name,
         new,
-        set,
+        set: set.clone(),
     };
     let mut ops = vec![
         FsOp::Lookup { dir, name },
@@ -317,8 +318,8 @@ fn operations_keep_their_names() {
     }
     for op in ops {
         let [first, second] = names_of(&op);
-        let kept: FsOp<'static> = with_names(op, b"", b"");
-        let again = with_names(kept, &first, &second);
+        let kept: FsOp<'static> = with_names(&op, b"", b"");
+        let again = with_names(&kept, &first, &second);
         assert_eq!(format!("{again:?}"), format!("{op:?}"));
     }
 }
@@ -334,6 +335,7 @@ fn anything_but_a_file_in_the_state_directory_is_refused_by_name() {
             state: folder.path().join("state"),
             read_only: false,
             owners: None,
+            acls: None,
         };
         fs::create_dir(&spec.path).expect("made");
         fs::create_dir(&spec.state).expect("made");

@@ -73,10 +73,10 @@ pub(super) enum JobDone {
 pub(super) enum ThreadWork {
     /// An operation, its names apart.
     Op(FsOp<'static>, [Box<[u8]>; 2]),
-    /// Makes a file ready for a read, or a write.
+    /// Makes a file ready for a read, or for a write from an offset on.
     Ready {
         file: FileId,
-        write: bool,
+        write: Option<u64>,
     },
     Size(ReadyFile),
 }
@@ -116,11 +116,13 @@ impl Credentials {
 }
 
 /// The names and texts of an operation replaced by others.
-pub(super) fn with_names<'a>(op: FsOp<'_>, first: &'a [u8], second: &'a [u8]) -> FsOp<'a> {
+pub(super) fn with_names<'a>(op: &FsOp<'_>, first: &'a [u8], second: &'a [u8]) -> FsOp<'a> {
     use crate::fs::New;
-    match op {
+    match *op {
         FsOp::Lookup { dir, .. } => FsOp::Lookup { dir, name: first },
-        FsOp::Create { dir, new, set, .. } => FsOp::Create {
+        FsOp::Create {
+            dir, new, ref set, ..
+        } => FsOp::Create {
             dir,
             name: first,
             new: match new {
@@ -134,7 +136,7 @@ pub(super) fn with_names<'a>(op: FsOp<'_>, first: &'a [u8], second: &'a [u8]) ->
                 New::Block(device) => New::Block(device),
                 New::Character(device) => New::Character(device),
             },
-            set,
+            set: set.clone(),
         },
         FsOp::Link { file, dir, .. } => FsOp::Link {
             file,
@@ -162,16 +164,24 @@ pub(super) fn with_names<'a>(op: FsOp<'_>, first: &'a [u8], second: &'a [u8]) ->
             how,
         },
         FsOp::RemoveXattr { file, .. } => FsOp::RemoveXattr { file, name: first },
-        other => without_names(other),
+        FsOp::Setattr {
+            file,
+            ref set,
+            guard,
+        } => FsOp::Setattr {
+            file,
+            set: set.clone(),
+            guard,
+        },
+        _ => without_names(op),
     }
 }
 
 /// Those that have no names.
-fn without_names(op: FsOp<'_>) -> FsOp<'static> {
-    match op {
+fn without_names(op: &FsOp<'_>) -> FsOp<'static> {
+    match *op {
         FsOp::Parent { dir } => FsOp::Parent { dir },
         FsOp::Getattr { file } => FsOp::Getattr { file },
-        FsOp::Setattr { file, set, guard } => FsOp::Setattr { file, set, guard },
         FsOp::Readlink { file } => FsOp::Readlink { file },
         FsOp::Readdir {
             dir,
@@ -289,7 +299,7 @@ impl DirJob {
         let caller = self.caller.caller();
         let result = match &self.work {
             ThreadWork::Op(op, [first, second]) => {
-                let op = with_names(*op, first, second);
+                let op = with_names(op, first, second);
                 match (&op, Move::of(&op)) {
                     (FsOp::Copy { .. }, Some(what)) => {
                         match self.inner.copy_some(&caller, &what, &self.reply) {
@@ -304,8 +314,8 @@ impl DirJob {
                 }
             }
             ThreadWork::Ready { file, write } => match write {
-                true => self.inner.ready_to_write(&caller, *file),
-                false => self.inner.ready_to_read(&caller, *file),
+                Some(from) => self.inner.ready_to_write(&caller, *file, *from),
+                None => self.inner.ready_to_read(&caller, *file),
             }
             .map(JobDone::Ready),
             ThreadWork::Size(ready) => self.inner.size_now(ready).map(JobDone::Size),
@@ -661,6 +671,7 @@ mod tests {
             state: state.path().join("state"),
             read_only: false,
             owners: None,
+            acls: None,
         });
         (dir.unwrap(), [folder, state])
     }

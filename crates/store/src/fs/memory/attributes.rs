@@ -2,7 +2,7 @@
 //! texts of links, opens.
 
 use super::content::Chunk;
-use super::node::{Body, Node, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, Xattr, xattr_bytes};
+use super::node::{Body, Node, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, Xattr, acl_bytes, xattr_bytes};
 use super::{MemoryInner, OperationOutput};
 use crate::fs::{
     Caller, ChangeInfo, Error, FileId, Listing, ObjectKind, Output, Rights, STICKY, SetAttr,
@@ -22,7 +22,7 @@ impl MemoryInner {
             return Err(Error::NotSync);
         }
         let left = self.set(&mut node, caller, set)?;
-        Ok((Output::Attr(node.attr), left))
+        Ok((Output::Attr(node.attr.clone()), left))
     }
 
     /// Sets all or nothing.
@@ -37,11 +37,19 @@ impl MemoryInner {
         }
         let new = access::set(&node.attr, caller, set)?;
         let mut left = Vec::new();
+        let (old_bytes, new_bytes) = (acl_bytes(&node.attr), acl_bytes(&new));
+        self.store.space.take(new_bytes.saturating_sub(old_bytes))?;
         if let Some(size) = set.size {
-            node.check_changes()?;
-            left = self.store.resize(node, size)?;
+            let resized = node.check_changes();
+            let resized = resized.and_then(|()| self.store.resize(node, size));
+            if resized.is_err() {
+                self.store.space.give(new_bytes.saturating_sub(old_bytes));
+            }
+            left = resized?;
         }
+        self.store.space.give(old_bytes.saturating_sub(new_bytes));
         let attr = &mut node.attr;
+        attr.acl = new.acl;
         (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
         attr.accessed = new.accessed;
         attr.modified = new.modified;
@@ -85,14 +93,7 @@ impl MemoryInner {
         let Body::File(_) = node.body else {
             return Err(node.no_file());
         };
-        if !caller.is_open {
-            let rights = access::rights(&node.attr, caller);
-            // A user who may execute a file may have it read (RFC 7530, section
-            // 16.16.5).
-            if (read && !rights.read && !rights.execute) || (write && !rights.write) {
-                return Err(Error::Access);
-            }
-        }
+        access::check_open(&node.attr, caller, read, write)?;
         node.opens = node.opens.checked_add(1).ok_or(Error::Delay)?;
         Ok(())
     }

@@ -127,7 +127,7 @@ impl MemoryInner {
     ) -> Result<Written, Error> {
         let len = data.len() as u32;
         let mut node = self.table.write(file)?;
-        node.check_write(caller)?;
+        node.check_write(caller, offset)?;
         if len > 0 {
             self.store.write(&mut node, offset, data)?;
             node.attr.mode = access::mode_written(node.attr.mode, caller);

@@ -126,7 +126,7 @@ impl MemoryInner {
         match new {
             New::Unchecked => {}
             New::Exclusive(verifier) if node.verifier == Some(verifier) => {
-                return Ok((node.attr, Vec::new()));
+                return Ok((node.attr.clone(), Vec::new()));
             }
             _ => return Err(Error::Exist),
         }
@@ -141,7 +141,7 @@ impl MemoryInner {
             };
             left = self.set(&mut node, caller, &only)?;
         }
-        Ok((node.attr, left))
+        Ok((node.attr.clone(), left))
     }
 
     fn make(
@@ -152,8 +152,8 @@ impl MemoryInner {
         new: New<'_>,
         set: &SetAttr,
     ) -> Result<Output, Error> {
-        access::check(&dir.attr, caller, Rights::ENTRIES)?;
         let kind = new.kind();
+        access::check_add(&dir.attr, kind, caller)?;
         let attr = access::made(&dir.attr, &new_attributes(kind, caller.now), caller, set)?;
         let body = match new {
             New::Unchecked | New::Guarded | New::Exclusive(_) => Body::File(Content::empty()),
@@ -196,7 +196,7 @@ impl MemoryInner {
             Some(size) => self.store.resize(&mut node, size).map(|_| ()),
             None => Ok(()),
         };
-        let attr = node.attr;
+        let attr = node.attr.clone();
         let inserted = sized.and_then(|()| {
             let room = attr.used_bytes;
             let file = self.table.insert(node);
@@ -231,7 +231,7 @@ impl MemoryInner {
         if directory.get(hash, name).is_some() {
             return Err(Error::Exist);
         }
-        access::check(&place.attr, caller, Rights::ENTRIES)?;
+        access::check_add(&place.attr, ObjectKind::Regular, caller)?;
         let object = both.get(file);
         match object.attr.links {
             _ if object.is_directory() => return Err(Error::IsDir),
@@ -270,14 +270,13 @@ impl MemoryInner {
             if both.get(dir).directory()?.get(hash, name) != Some(file) {
                 continue;
             }
-            access::check(&both.get(dir).attr, caller, Rights::ENTRIES)?;
-            let (place, object) = (both.get(dir).attr, both.get(file));
+            let (place, object) = (both.get(dir).attr.clone(), both.get(file));
+            access::check_remove(&place, &object.attr, caller)?;
             match (what, object.is_directory()) {
                 (Removable::NotDirectory, true) => return Err(Error::IsDir),
                 (Removable::Directory, false) => return Err(Error::NotDir),
                 _ => {}
             }
-            access::check_sticky(&place, &object.attr, caller)?;
             check_empty(object)?;
             let is_directory = object.is_directory();
             let place = both.get(dir);
@@ -473,7 +472,7 @@ impl MemoryInner {
             };
             if with_attrs {
                 // Each under its own lock; what went meanwhile is left out.
-                listing.fill(|file| self.table.read(file).ok().map(|node| node.attr));
+                listing.fill(|file| self.table.read(file).ok().map(|node| node.attr.clone()));
             }
             if !listing.is_empty() || listing.is_end {
                 return Ok(listing);
@@ -533,11 +532,10 @@ fn check_rename(
     file: FileId,
     target: Option<FileId>,
 ) -> Result<(), Error> {
-    let (source, goal) = (locked.get(from).attr, locked.get(to).attr);
-    access::check(&source, caller, Rights::ENTRIES)?;
-    access::check(&goal, caller, Rights::ENTRIES)?;
+    let (source, goal) = (locked.get(from).attr.clone(), locked.get(to).attr.clone());
     let object = locked.get(file);
-    access::check_sticky(&source, &object.attr, caller)?;
+    access::check_remove(&source, &object.attr, caller)?;
+    access::check_add(&goal, object.attr.kind, caller)?;
     let is_directory = object.is_directory();
     if is_directory && from != to {
         // Its entry `..` changes.
@@ -547,7 +545,7 @@ fn check_rename(
         return Ok(());
     };
     let target = locked.get(target);
-    access::check_sticky(&goal, &target.attr, caller)?;
+    access::check_remove(&goal, &target.attr, caller)?;
     match (is_directory, target.is_directory()) {
         (true, false) => Err(Error::NotDir),
         (false, true) => Err(Error::IsDir),

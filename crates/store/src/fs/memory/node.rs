@@ -12,6 +12,8 @@ pub const XATTR_BYTES_MAX: usize = 64 << 10;
 pub const XATTRS_BYTES_MAX: usize = 256 << 10;
 /// What an extended attribute counts for beside name and value.
 const XATTR_BYTES: u64 = 96;
+/// What an access control list counts for beside its entries.
+const ACL_BYTES: u64 = 32;
 /// Once more than this has passed a read is noted, though nothing changed.
 const READ_NOTED_SECONDS: i64 = 24 * 3600;
 
@@ -65,6 +67,12 @@ pub(super) fn xattr_bytes(name: &[u8], value: &[u8]) -> u64 {
     XATTR_BYTES + name.len() as u64 + value.len() as u64
 }
 
+/// What an access control list counts for.
+pub(super) fn acl_bytes(attr: &Attr) -> u64 {
+    let acl = attr.acl.as_ref();
+    acl.map_or(0, |acl| ACL_BYTES + acl.bytes())
+}
+
 impl Node {
     /// Without a number yet.
     pub(super) fn new(attr: Attr, body: Body) -> Box<Node> {
@@ -85,7 +93,8 @@ impl Node {
             Body::Symlink(text) => text.len() as u64,
             Body::File(_) | Body::Directory(_) | Body::Special => 0,
         };
-        NODE_BYTES + body + self.xattrs.iter().map(Xattr::bytes).sum::<u64>()
+        let xattrs = self.xattrs.iter().map(Xattr::bytes).sum::<u64>();
+        NODE_BYTES + body + xattrs + acl_bytes(&self.attr)
     }
 
     /// Something about it has changed.
@@ -167,9 +176,9 @@ impl Node {
     }
 
     #[inline]
-    pub(super) fn check_write(&self, caller: &Caller<'_>) -> Result<(), Error> {
+    pub(super) fn check_write(&self, caller: &Caller<'_>, from: u64) -> Result<(), Error> {
         self.check_changes()?;
-        access::check_write(&self.attr, caller)
+        access::check_write(&self.attr, caller, from, self.attr.size)
     }
 
     /// Why it has no content.

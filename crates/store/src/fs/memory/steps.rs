@@ -141,7 +141,7 @@ impl MemorySteps {
         (file, at, len): (FileId, u64, u64),
     ) -> Result<MemorySteps, Error> {
         let end = at.checked_add(len).ok_or(Error::Inval)?;
-        inner.table.read(file)?.check_write(caller)?;
+        inner.table.read(file)?.check_write(caller, at)?;
         let work = StepWork::Clear { file, at, end };
         Ok(MemorySteps::new(inner, caller, work))
     }
@@ -156,7 +156,7 @@ impl MemorySteps {
             return Err(Error::FBig);
         }
         let node = inner.table.read(file)?;
-        node.check_write(caller)?;
+        node.check_write(caller, at)?;
         // Rather nothing than a part of it.
         let missing = inner.store.missing(&node, at, end);
         if missing.saturating_mul(crate::frames::FRAME_BYTES.into()) > inner.store.space.free() {
@@ -182,7 +182,7 @@ impl MemorySteps {
             return Err(Error::Inval);
         };
         let mut both = inner.table.lock(&[what.from, what.to])?;
-        both.get(what.to).check_write(caller)?;
+        both.get(what.to).check_write(caller, what.to_offset)?;
         let source = both.get(what.from);
         source.check_read(caller)?;
         let size = source.attr.size;
