@@ -8,6 +8,7 @@ mod iser_target;
 mod iwarp_stream;
 mod mirror_log;
 mod nbd_connection;
+mod nfs_acls;
 mod nfs_compounds;
 mod nfs_connection;
 mod nfs_rdma_client;
@@ -31,6 +32,7 @@ pub use iser_target::iser_target;
 pub use iwarp_stream::iwarp_stream;
 pub use mirror_log::mirror_log;
 pub use nbd_connection::{nbd_connection, nbd_requests_executed};
+pub use nfs_acls::nfs_acls;
 pub use nfs_compounds::{nfs_compounds, nfs_operations_done};
 pub use nfs_connection::nfs_connection;
 pub use nfs_rdma_client::{client as nfs_rdma_client, told as nfs_rdma_client_told};
@@ -72,6 +74,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iwarp_stream", iwarp_stream),
     ("mirror_log", mirror_log),
     ("nbd_connection", nbd_connection),
+    ("nfs_acls", nfs_acls),
     ("nfs_compounds", nfs_compounds),
     ("nfs_connection", nfs_connection),
     ("nfs_rdma_client", nfs_rdma_client),

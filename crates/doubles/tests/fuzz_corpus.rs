@@ -80,6 +80,7 @@ replays! {
     iwarp_stream
     mirror_log
     nbd_connection
+    nfs_acls
     nfs_compounds
     nfs_connection
     nfs_rdma_client

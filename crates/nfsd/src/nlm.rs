@@ -8,7 +8,7 @@ use machine::Tag;
 use nfs::connection::Credential;
 use nfs::server::files::FileKey;
 use store::fs::access::rights;
-use store::fs::{self, Attr, Caller, FileId, FsOp, ObjectKind, Output, Progress, Time};
+use store::fs::{self, Attr, Caller, FileId, FsOp, ObjectKind, Output, Progress, Rights, Time};
 use wire::nlm4::{
     nlm4_cancargs, nlm4_lockargs, nlm4_notify, nlm4_proc, nlm4_res, nlm4_shareargs, nlm4_shareres,
     nlm4_stats, nlm4_testargs, nlm4_testres, nlm4_testrply, nlm4_unlockargs,
@@ -126,9 +126,9 @@ fn check_file(attr: &Result<Attr, fs::Error>, by: &Credential) -> Result<(), nlm
         fs::Error::Delay => nlm4_stats::NLM4_DENIED_GRACE_PERIOD,
         _ => nlm4_stats::NLM4_FAILED,
     })?;
-    let own = rights(attr, &caller(by, Time::default()));
+    let may = rights(attr, &caller(by, Time::default())).has_any(Rights::READ | Rights::WRITE);
     match attr.kind {
-        ObjectKind::Regular if own.read || own.write || by.uid == attr.uid => Ok(()),
+        ObjectKind::Regular if may || by.uid == attr.uid => Ok(()),
         ObjectKind::Regular => Err(nlm4_stats::NLM4_DENIED_NOLOCKS),
         _ => Err(nlm4_stats::NLM4_FAILED),
     }

@@ -120,19 +120,25 @@ impl V3Call {
     fn begin_pseudo(&mut self, (tag, dir): (Tag, FileId), around: &mut Around<'_>) -> Step {
         let (call, reply) = around.link.machine.call_and_reply(tag);
         let credential = *call.credential;
-        let Procedure::Nfs3(procedure) = call.procedure else {
-            unreachable!("NFSv3 has file handles");
+        let (status, procedure) = match call.procedure {
+            Procedure::Nfs3(procedure) => {
+                let asked = V3Asked::read(V3Procedure::Nfs(procedure), call.args);
+                let asked = asked.expect("it was read when it came");
+                let (view, nfsd) = (&around.peer.view, around.nfsd);
+                let refusal = pseudo::refusal(&asked, procedure);
+                if let (None, Some(attr)) = (refusal, view.attr(dir)) {
+                    let to = reply.bytes();
+                    pseudo::write((&asked, procedure), (dir, &attr), (view, nfsd), to);
+                    payload::send(around.link, tag);
+                    return Step::Sent;
+                }
+                let status = refusal.unwrap_or(nfsstat3::NFS3ERR_STALE);
+                (status, V3Procedure::Nfs(procedure))
+            }
+            // No list is on what is no object of a file system.
+            Procedure::Acl3(procedure) => (nfsstat3::NFS3ERR_NOTSUPP, V3Procedure::Acl(procedure)),
+            _ => unreachable!("NFSv3 has file handles"),
         };
-        let asked = V3Asked::read(procedure, call.args).expect("it was read when it came");
-        let (view, nfsd) = (&around.peer.view, around.nfsd);
-        let refusal = pseudo::refusal(&asked, procedure);
-        if let (None, Some(attr)) = (refusal, view.attr(dir)) {
-            let to = reply.bytes();
-            pseudo::write((&asked, procedure), (dir, &attr), (view, nfsd), to);
-            payload::send(around.link, tag);
-            return Step::Sent;
-        }
-        let status = refusal.unwrap_or(nfsstat3::NFS3ERR_STALE);
         self.set_call(V3CallState::refused(procedure, credential, status));
         (self.tag, self.work) = (tag, V3Program::V3);
         self.args = around.link.machine.take_args(tag);
