@@ -699,6 +699,7 @@ impl ServedFile {
             targets: served.targets.len(),
             file_systems: served.file_systems.len(),
             exports: served.exports.len(),
+            nbd_exports: served.nbd_exports.len(),
             connections: report.connections,
             memory_bytes: report.pool_bytes,
             memory_max_bytes: self.running.config().memory_max,

@@ -47,6 +47,8 @@ pub struct TargetStatus {
     pub file_systems: usize,
     /// How many NFS exports.
     pub exports: usize,
+    /// Exports over NBD.
+    pub nbd_exports: usize,
     /// How many connections of hosts there are.
     pub connections: u64,
     /// The memory of buffers that is in use.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use nvmf::{Advertise, HostTerms, Referral};
 use server::nfs::{RpcProgram, RpcPrograms};
-use server::{Config, ListenerSpec, Protocol, SubsystemSpec, check};
+use server::{Config, ListenerSpec, Protocol, RdmaSpec, SubsystemSpec, check};
 
 use crate::policy::pick;
 use crate::rdma::rdma;
@@ -65,6 +65,10 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             let text =
                 format!("`advertise` is for NVMe/TCP and iSCSI: {what} tells no client an address");
             sink.add(&section.span_of("advertise"), text);
+        }
+        if rdma != RdmaSpec::default() && protocol == Protocol::Nbd {
+            let text = "`rdma` is for NVMe, iSCSI and NFS: NBD goes over TCP alone";
+            sink.add(&section.span_of("rdma"), text);
         }
         let Some(address) = address(sink, section, &listeners) else {
             is_whole = false;

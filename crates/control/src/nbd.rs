@@ -35,8 +35,11 @@ pub(crate) fn exports(sink: &mut Sink, file: &Section, volumes: &Volumes) -> Vec
             is_read_only: section.flag(sink, "read_only").unwrap_or(false),
             clients: clients(sink, &section),
         };
-        if let Err(why) = check::nbd_export(&spec) {
+        if let Err(why) = check::nbd_export_name(&spec.name) {
             sink.add(&section.span_of(place), why);
+        }
+        if let Err(why) = check::nbd_description(&spec.description) {
+            sink.add(&section.span_of("description"), why);
         }
         let line = sink.line(&section.span);
         if let Some(first) = lines.insert(spec.name.clone(), line) {
@@ -61,8 +64,13 @@ fn clients(sink: &mut Sink, section: &Section) -> Option<Vec<Network>> {
                     `allow_any_client = true`";
         sink.add(&section.span, text);
     }
+    let texts = section.texts(sink, "clients").unwrap_or_default();
+    if texts.is_empty() && section.has("clients") {
+        let text = "`clients` names no client: name a network, or set `allow_any_client = true`";
+        sink.add(&section.span_of("clients"), text);
+    }
     let mut clients = Vec::new();
-    for text in section.texts(sink, "clients").unwrap_or_default() {
+    for text in texts {
         match text.value.parse() {
             Ok(network) => clients.push(network),
             Err(auth::NetworkError) => {

@@ -82,9 +82,15 @@ pub enum FatalError {
     /// The handshake goes on and on.
     #[error("more options than a handshake needs")]
     TooManyOptions,
+    /// The client said nothing for too long, or all that it said was no choice of an export.
+    #[error("no export was chosen in time")]
+    HandshakeTimeout,
     /// NBD_OPT_EXPORT_NAME of no export that the client may have: no error can be told.
     #[error("there is no such export")]
     NoExport,
+    /// No client is let in for now.
+    #[error("weft is drained, and lets no client in: `weft drain --end` ends that")]
+    Drained,
     /// NBD_OPT_EXPORT_NAME with extended headers, or with a name that is none.
     #[error("NBD_OPT_EXPORT_NAME is malformed, or has no place after NBD_OPT_EXTENDED_HEADERS")]
     ExportName,

@@ -25,19 +25,26 @@ const STAGE_LARGE: u32 = 256 << 10;
 /// header is expected alone.
 const BULK_MIN: u32 = 16 << 10;
 
+/// A handshake ends within so many timeouts, however many options it has.
+const TIMEOUTS_MAX: Nanos = 60;
+/// Block statuses of a connection that are under way: no more requests are taken meanwhile. Each
+/// may take the file system long, and costs its client nothing.
+const STATUSES_MAX: u32 = 16;
+
 /// What a connection may do; the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdSettings {
     /// Requests whose reply is not sent yet: no more are received meanwhile.
     pub in_flight_max: u16,
-    /// Until the transmission phase must have begun.
+    /// Until the first option must be here, each next one, or the transmission phase have begun.
     pub handshake_timeout: Nanos,
 }
 
 /// Work for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdOp {
-    /// Say which exports there are: [`NbdServer::list`], before the next step.
+    /// Say which exports there are behind [`NbdServer::listed_to`]: [`NbdServer::list`], before the
+    /// next step.
     List,
     /// Say what the export of the name [`NbdServer::asked_name`] is: [`NbdServer::found`], before
     /// the next step.
@@ -118,6 +125,8 @@ pub struct NbdServer {
     settings: NbdSettings,
     phase: Phase,
     deadline: Option<Nanos>,
+    /// No option moves the deadline behind this.
+    handshake_ends: Nanos,
     /// The client takes an answer to NBD_OPT_EXPORT_NAME without zeros.
     no_zeroes: bool,
     form: ReplyForm,
@@ -129,12 +138,16 @@ pub struct NbdServer {
     /// The option whose data arrives.
     option: OptionHeader,
     asked: options::OptionAsked,
+    /// The last export of a list that goes on when what was told of it is sent.
+    listed_to: Option<String>,
     export: Option<NbdExport>,
     inbound: Inbound,
     /// The last payload was large.
     is_bulk: bool,
     slots: Vec<RequestSlot>,
     free: Vec<Tag>,
+    /// Block statuses that are not completed.
+    statuses: u32,
     /// Tags of requests that are answered, in order.
     answered: VecDeque<Tag>,
     is_shut_down: bool,
@@ -158,6 +171,7 @@ impl NbdServer {
             settings,
             phase: Phase::Greeted,
             deadline: Some(now.saturating_add(settings.handshake_timeout)),
+            handshake_ends: now.saturating_add(settings.handshake_timeout * TIMEOUTS_MAX),
             no_zeroes: false,
             form: ReplyForm::Simple,
             context_of: None,
@@ -165,11 +179,13 @@ impl NbdServer {
             options: 0,
             option: OptionHeader::default(),
             asked: options::OptionAsked::default(),
+            listed_to: None,
             export: None,
             inbound: Inbound::default(),
             is_bulk: false,
             slots: Vec::new(),
             free: Vec::new(),
+            statuses: 0,
             answered: VecDeque::new(),
             is_shut_down: false,
             is_held: false,
@@ -216,7 +232,10 @@ impl NbdServer {
     /// gets no more made.
     fn is_full(&self) -> bool {
         let is_full = match self.phase {
-            Phase::Transmission => self.in_flight() >= self.settings.in_flight_max.into(),
+            Phase::Transmission => {
+                self.in_flight() >= self.settings.in_flight_max.into()
+                    || self.statuses >= STATUSES_MAX
+            }
             Phase::Greeted => false,
             _ => !self.control.is_empty(),
         };
@@ -258,15 +277,18 @@ impl Machine for NbdServer {
     }
 
     #[inline]
-    fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<NbdOp>> {
+    fn poll_step(&mut self, now: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<NbdOp>> {
         loop {
             if matches!(self.phase, Phase::Ended | Phase::Disconnected) {
                 *at = staged.len();
                 return None;
             }
             self.is_held = self.is_full();
-            if self.is_held || self.phase == Phase::Asked {
+            if self.is_held {
                 return None;
+            }
+            if self.phase == Phase::Asked {
+                return self.listed_to.is_some().then_some(Step::Op(NbdOp::List));
             }
             let op = match self.inbound.walk(staged, at) {
                 Walk::Header => {
@@ -280,7 +302,7 @@ impl Machine for NbdServer {
                 }
                 Walk::More => return None,
                 Walk::Step(step) => return Some(step),
-                Walk::Text { .. } => self.option_data(),
+                Walk::Text { .. } => self.option_data(now),
                 Walk::Data { tag, .. } => Some(NbdOp::Execute { tag }),
             };
             if let Some(op) = op {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use auth::Network;
@@ -69,16 +70,22 @@ pub struct NbdExports {
 }
 
 impl NbdExports {
-    /// What a client at an address may have.
-    pub(crate) fn seen_from(&self, address: IpAddr) -> impl Iterator<Item = &ServedExport> {
-        let all = self.by_name.values();
+    /// What a client at an address may have, behind an export of that name.
+    pub(crate) fn seen_from(
+        &self,
+        address: IpAddr,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = &ServedExport> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let all = self.by_name.range::<str, _>((from, Bound::Unbounded));
+        let all = all.map(|(_, export)| export);
         all.filter(move |export| !self.is_drained && export.allows(address))
     }
 
     /// The export of a name, if a client at an address may have it. Without a name it is the only
     /// one that the client may have.
     pub(crate) fn find(&self, name: &str, address: IpAddr) -> Option<&ServedExport> {
-        let mut seen = self.seen_from(address);
+        let mut seen = self.seen_from(address, None);
         if !name.is_empty() {
             return seen.find(|export| export.spec.name == name);
         }
@@ -89,6 +96,11 @@ impl NbdExports {
     /// From now on no client is let in, or they are again. Those that are here stay.
     pub fn set_drained(&mut self, is_drained: bool) {
         self.is_drained = is_drained;
+    }
+
+    /// Whether no client is let in.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     /// A client has the export of a name.

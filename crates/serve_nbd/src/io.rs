@@ -12,8 +12,9 @@ use store::{Error, Extent, Volume};
 
 use crate::{NbdConnection, NbdReply};
 
-/// Bytes of the descriptors of a block status at most: so many fit one buffer.
-const STATUS_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the descriptors of a block status at most. A file system takes long to find many
+/// parts, and others wait for it; the client asks for the rest.
+const STATUS_BYTES_MAX: usize = 4 << 10;
 /// Bytes of the shortest of them.
 const DESCRIPTOR_BYTES_MIN: usize = 8;
 

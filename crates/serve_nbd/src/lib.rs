@@ -20,7 +20,7 @@ use engine::{
 use link::Stream;
 use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
-use nbd::{FatalError, NbdAnswer, NbdError, NbdOp, NbdServer, RequestKind};
+use nbd::{FatalError, NbdAnswer, NbdError, NbdOp, NbdServer, PAYLOAD_BYTES_MAX, RequestKind};
 use reactor::Driver;
 use store::Volume;
 use store::meter::IoOp;
@@ -60,6 +60,9 @@ pub struct NbdConnection {
     /// It ends when what is under way has ended.
     is_leaving: bool,
 }
+
+/// Bytes of a WRITE_ZEROES that count against limits.
+const ZEROES_COUNTED_MAX: u64 = PAYLOAD_BYTES_MAX as u64;
 
 /// What the connections of one reactor share.
 pub struct NbdLocal {
@@ -165,7 +168,9 @@ impl Protocol for NbdConnection {
         let request = self.core.link.machine.request_of(tag);
         let (op, bytes) = match request.kind {
             RequestKind::Read => (IoOp::Read, request.len),
-            RequestKind::Write | RequestKind::WriteZeroes { .. } => (IoOp::Write, request.len),
+            RequestKind::Write => (IoOp::Write, request.len),
+            // No more than the longest write: those of a whole volume would be paid for hours.
+            RequestKind::WriteZeroes { .. } => (IoOp::Write, request.len.min(ZEROES_COUNTED_MAX)),
             RequestKind::Trim => (IoOp::Write, 0),
             RequestKind::Flush | RequestKind::Cache | RequestKind::BlockStatus { .. } => {
                 return None;
@@ -211,7 +216,7 @@ impl Protocol for NbdConnection {
     #[inline]
     fn on_event<D: Driver>(&mut self, event: ConnectionEvent, driver: &mut D) {
         match event {
-            ConnectionEvent::Tick(now) => self.core.link.machine.on_deadline(now),
+            ConnectionEvent::Tick(now) => self.tick(now),
             // What is under way is answered first.
             ConnectionEvent::Dismissed => {
                 self.core.link.machine.shut_down();
@@ -288,10 +293,20 @@ impl Blocks for NbdConnection {
 }
 
 impl NbdConnection {
+    /// Looks at the time.
+    fn tick(&mut self, now: Nanos) {
+        let machine = &mut self.core.link.machine;
+        if machine.deadline().is_some_and(|at| at <= now) {
+            machine.on_deadline(now);
+            self.note_refusal(RefusalKind::END, &FatalError::HandshakeTimeout);
+        }
+    }
+
     /// The exports that the client may have.
     fn list(&mut self) {
         let exports = self.service.exports();
-        let seen = exports.seen_from(self.core.via.peer.ip());
+        let after = self.core.link.machine.listed_to().map(str::to_owned);
+        let seen = exports.seen_from(self.core.via.peer.ip(), after.as_deref());
         let told = seen.map(|export| (&*export.spec.name, &*export.spec.description));
         self.core.link.machine.list(told);
     }
@@ -302,6 +317,13 @@ impl NbdConnection {
         let name = self.core.link.machine.asked_name().to_owned();
         let mut exports = self.service.exports();
         let found = exports.find(&name, peer.ip());
+        let why = match exports.is_drained() {
+            true => FatalError::Drained,
+            false => FatalError::NoExport,
+        };
+        if exports.is_drained() {
+            self.core.link.machine.shut_down();
+        }
         let told = found.map(ServedExport::told);
         let chosen = found.map(|export| (export.spec.name.clone(), export.volume.clone()));
         let result = self.core.link.machine.found(told);
@@ -325,7 +347,7 @@ impl NbdConnection {
                     peer: Some(peer),
                     target: Some(&name),
                     remedy: Remedy::ListPeer,
-                    ..Refusal::new(EXPORT_REFUSED, &FatalError::NoExport)
+                    ..Refusal::new(EXPORT_REFUSED, &why)
                 });
             }
             _ => {}

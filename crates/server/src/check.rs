@@ -76,8 +76,24 @@ pub fn file_system_name(name: &str) -> Result<(), String> {
 /// # Errors
 /// What it may be.
 pub fn nbd_export(spec: &NbdExportSpec) -> Result<(), String> {
-    volume_name(&spec.name).map_err(|why| why.replacen("a volume's", "an NBD export's", 1))?;
-    match spec.description.len() > NBD_DESCRIPTION_BYTES_MAX || spec.description.contains('\0') {
+    nbd_export_name(&spec.name)?;
+    nbd_description(&spec.description)
+}
+
+/// What NBD clients call an export.
+///
+/// # Errors
+/// What it may be.
+pub fn nbd_export_name(name: &str) -> Result<(), String> {
+    volume_name(name).map_err(|why| why.replacen("a volume's", "an NBD export's", 1))
+}
+
+/// What an NBD export says to people.
+///
+/// # Errors
+/// What it may be.
+pub fn nbd_description(description: &str) -> Result<(), String> {
+    match description.len() > NBD_DESCRIPTION_BYTES_MAX || description.contains('\0') {
         true => Err(format!(
             "a description is at most {NBD_DESCRIPTION_BYTES_MAX} bytes without zeros"
         )),

@@ -312,16 +312,15 @@ impl File {
 
     /// The best way to zero that the file system has not refused so far.
     fn zero_step(&self, deallocate: bool) -> FileStep {
-        let punch = (FileStep::Punch, &self.no_punch);
-        let range = (FileStep::ZeroRange, &self.no_zero_range);
-        let ways = match deallocate {
-            true => [punch, range],
-            false => [range, punch],
-        };
-        let mut known = ways
-            .into_iter()
-            .filter(|(_, no)| !no.load(Ordering::Relaxed));
-        known.next().map_or(FileStep::WriteZeros, |(step, _)| step)
+        let is_known = |no: &AtomicBool| !no.load(Ordering::Relaxed);
+        if deallocate && is_known(&self.no_punch) {
+            FileStep::Punch
+        } else if is_known(&self.no_zero_range) {
+            FileStep::ZeroRange
+        } else {
+            // A hole would have no room kept for what is written there later.
+            FileStep::WriteZeros
+        }
     }
 
     /// The description by which `buf` goes to or from `at`.

@@ -395,6 +395,7 @@ fn show_amounts(
         ("targets", status.targets),
         ("file systems", status.file_systems),
         ("exports", status.exports),
+        ("nbd exports", status.nbd_exports),
     ] {
         row(name, count.to_string())?;
     }

@@ -92,9 +92,11 @@ impl LockWorld {
         nlm4_stats::decode(&mut from).expect("a status")
     }
 
-    /// What hosts have waited for is theirs; each may not want it any more.
+    /// What hosts have waited for is theirs; each may not want it any more, and then it is the
+    /// next one's.
     fn take_grants(&mut self, keeps: bool) {
-        for call in self.server.nfsd.take_host_calls() {
+        let mut calls = self.server.nfsd.take_host_calls();
+        while let Some(call) = calls.pop() {
             let HostCall::Granted(grant) = call else {
                 continue;
             };
@@ -122,6 +124,7 @@ impl LockWorld {
             if !keeps {
                 self.held.give_up(by, range);
             }
+            calls.extend(self.server.nfsd.take_host_calls());
         }
     }
 

@@ -1,6 +1,6 @@
 //! The handshake: client flags, options and what is replied to them.
 
-use machine::Tag;
+use machine::{Nanos, Tag};
 use wire::nbd::{
     EXPORT_ZEROES, ExportAnswer, InfoExport, OPTION_MAGIC, OPTION_REPLY_MAGIC, OptionHeader,
     OptionReply, handshake_flags as flags, info_type, nbd_option as option, option_reply as reply,
@@ -16,6 +16,8 @@ use crate::option::{ContextsAsked, InfoAsked, contexts_asked, info_asked, text};
 const OPTION_BYTES_MAX: u32 = 16 << 10;
 /// Data of an option that is passed over.
 const SKIPPED_BYTES_MAX: u32 = 1 << 20;
+/// Bytes of a list that are made at a time.
+const LIST_BYTES_MAX: usize = 16 << 10;
 /// Options of one handshake: a client may ask about many exports.
 const OPTIONS_MAX: u32 = 4096;
 
@@ -46,13 +48,25 @@ impl NbdServer {
         }
     }
 
-    /// These exports there are, name and description: the answer to [`NbdOp::List`].
+    /// The export behind which a list goes on; `None` where it begins.
+    pub fn listed_to(&self) -> Option<&str> {
+        self.listed_to.as_deref()
+    }
+
+    /// These exports there are, name and description: the answer to [`NbdOp::List`]. What is too
+    /// much to be held at a time is asked for later.
     pub fn list<'e>(&mut self, exports: impl Iterator<Item = (&'e str, &'e str)>) {
+        self.listed_to = None;
         for (name, description) in exports {
+            if self.control.len() >= LIST_BYTES_MAX {
+                return;
+            }
+            self.listed_to = Some(name.to_owned());
             let len = (name.len() as u32).to_be_bytes();
             let data = [&len, name.as_bytes(), description.as_bytes()];
             self.reply_parts(reply::SERVER, &data);
         }
+        self.listed_to = None;
         self.acknowledge();
         self.phase = Phase::Options;
     }
@@ -71,7 +85,10 @@ impl NbdServer {
                 self.end();
                 return Err(FatalError::NoExport);
             }
-            self.refuse_option(reply::ERR_UNKNOWN, "there is no such export");
+            match self.is_shut_down {
+                true => self.refuse_option(reply::ERR_SHUTDOWN, "the server ends"),
+                false => self.refuse_option(reply::ERR_UNKNOWN, "there is no such export"),
+            }
             return Ok(false);
         };
         match asked {
@@ -176,6 +193,10 @@ impl NbdServer {
         let len = header.len.get();
         self.options += 1;
         self.option = header;
+        if header.option.get() == option::SET_META_CONTEXT {
+            // Also where it fails.
+            self.context_of = None;
+        }
         let wrong = if header.magic.get() != OPTION_MAGIC {
             FatalError::OptionMagic
         } else if self.options > OPTIONS_MAX {
@@ -197,8 +218,11 @@ impl NbdServer {
     }
 
     /// All of an option is here.
-    pub(super) fn option_data(&mut self) -> Option<NbdOp> {
+    pub(super) fn option_data(&mut self, now: Nanos) -> Option<NbdOp> {
         let kind = self.option.option.get();
+        // A client that asks about many exports is still on its way.
+        let next = now.saturating_add(self.settings.handshake_timeout);
+        self.deadline = Some(next.min(self.handshake_ends));
         if self.is_shut_down && kind != option::ABORT {
             if kind == option::EXPORT_NAME {
                 return Some(self.fail(FatalError::NoExport));
@@ -226,10 +250,6 @@ impl NbdServer {
                 self.ask_or_refuse(asked.map(OptionAsked::Info))
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
-                if kind == option::SET_META_CONTEXT {
-                    // Also where it fails.
-                    self.context_of = None;
-                }
                 let asked = contexts_asked(self.inbound.text());
                 let asked = asked.filter(|_| self.takes_chunks());
                 self.ask_or_refuse(asked.map(OptionAsked::Contexts))

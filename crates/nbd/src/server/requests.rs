@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use super::{BULK_MIN, NO_TAIL, NbdAnswer, NbdOp, NbdServer, ReplyForm, RequestSlot};
 use crate::error::{FatalError, NbdError};
 use crate::export::PAYLOAD_BYTES_MAX;
-use crate::request::{NbdRequest, RequestHeader};
+use crate::request::{NbdRequest, RequestHeader, RequestKind};
 use crate::server::Phase;
 
 impl NbdServer {
@@ -81,6 +81,7 @@ impl NbdServer {
 
     #[inline]
     fn take_slot(&mut self, header: &RequestHeader, request: Option<NbdRequest>) -> Tag {
+        self.statuses += u32::from(request.is_some_and(is_status));
         let slot = RequestSlot {
             cookie: header.cookie,
             offset: header.offset,
@@ -120,9 +121,14 @@ impl NbdServer {
         let slot = &mut self.slots[usize::from(tag)];
         assert!(slot.answer.is_none(), "a request is answered once");
         slot.answer = Some(answer);
+        self.statuses -= u32::from(slot.request.is_some_and(is_status));
         if self.inbound.is_on(tag) {
             self.inbound.discard();
         }
         self.answered.push_back(tag);
     }
+}
+
+fn is_status(request: NbdRequest) -> bool {
+    matches!(request.kind, RequestKind::BlockStatus { .. })
 }

@@ -5,7 +5,9 @@ mod peer;
 mod handshake {
     use machine::Machine as _;
     use nbd::{FatalError, NbdOp};
-    use wire::nbd::{handshake_flags, info_type, nbd_option as option, option_reply as reply};
+    use wire::nbd::{
+        handshake_flags, info_type, nbd_option as option, option_reply as reply, request_type,
+    };
 
     use crate::peer::{DISK, Peer, context_data, export, go_data};
 
@@ -66,6 +68,36 @@ mod handshake {
         assert_eq!(first.data, b"\0\0\0\x04diskof tests");
         assert_eq!(second.data, b"\0\0\0\x01b");
         assert_eq!((last.kind, last.option), (reply::ACK, option::LIST));
+    }
+
+    #[test]
+    fn list_of_many_exports_is_made_in_parts_as_the_client_reads_it() {
+        let names: Vec<String> = (0..100).map(|n| format!("{n:03}")).collect();
+        let description = "d".repeat(1000);
+        let mut peer = Peer::after_flags(3);
+        peer.option(option::LIST, b"");
+        let (mut parts, mut sent) = (0, Vec::new());
+        while parts == 0 || peer.end.machine.listed_to().is_some() {
+            assert_eq!(peer.ops(), [NbdOp::List]);
+            let after = peer.end.machine.listed_to().map(str::to_owned);
+            let rest = names.iter().filter(|name| Some(*name) > after.as_ref());
+            peer.end
+                .machine
+                .list(rest.map(|name| (&**name, &*description)));
+            if peer.end.machine.listed_to().is_some() {
+                assert_eq!(peer.ops(), [], "no more is made before this is sent");
+            }
+            let part = peer.sent();
+            assert!(part.len() < 18 << 10, "{}", part.len());
+            sent.extend(part);
+            parts += 1;
+        }
+        assert_eq!(sent.len(), 100 * (20 + 4 + 3 + 1000) + 20);
+        assert_eq!(sent[sent.len() - 8..][..4], reply::ACK.to_be_bytes());
+        assert!(parts > 5, "{parts}");
+        peer.option(77, b"");
+        assert_eq!(peer.ops(), []);
+        assert_eq!(peer.reply().kind, reply::ERR_UNSUP);
     }
 
     #[test]
@@ -187,6 +219,29 @@ mod handshake {
     }
 
     #[test]
+    fn context_goes_with_the_next_that_is_set_also_where_that_fails() {
+        let mut peer = Peer::after_flags(3);
+        peer.option(option::STRUCTURED_REPLY, b"");
+        assert_eq!(peer.ops(), []);
+        let _ = peer.reply();
+        let context = context_data(DISK, &["base:allocation"]);
+        peer.option(option::SET_META_CONTEXT, &context);
+        assert_eq!(peer.ops(), [NbdOp::Find]);
+        assert_eq!(peer.find(true), Ok(false));
+        let _ = peer.sent();
+        peer.option(option::SET_META_CONTEXT, &[0; 20_000]);
+        assert_eq!(peer.ops(), []);
+        assert_eq!(peer.reply().kind, reply::ERR_TOO_BIG);
+        peer.option(option::GO, &go_data(DISK, &[]));
+        assert_eq!(peer.ops(), [NbdOp::Find]);
+        assert_eq!(peer.find(true), Ok(true));
+        let _ = peer.sent();
+        peer.request(request_type::BLOCK_STATUS, 0, 6, (0, 2048));
+        assert_eq!(peer.ops(), []);
+        assert!(!peer.sent().is_empty(), "it is refused");
+    }
+
+    #[test]
     fn extended_headers_come_before_structured_replies() {
         let mut peer = Peer::after_flags(3);
         for (kind, wanted) in [
@@ -229,6 +284,13 @@ mod handshake {
         let mut peer = Peer::after_flags(3);
         let deadline = peer.end.machine.deadline();
         assert_eq!(deadline, Some(7));
+        for (now, deadline) in [(5, 12), (12, 19), (419, 420)] {
+            peer.end.now = now;
+            peer.option(77, b"");
+            assert_eq!(peer.ops(), []);
+            let _ = peer.sent();
+            assert_eq!(peer.end.machine.deadline(), Some(deadline));
+        }
         peer.option_header(option::LIST, (1 << 20) + 1);
         let error = FatalError::OptionTooLong((1 << 20) + 1);
         assert_eq!(peer.ops(), [NbdOp::Fatal(error)]);
@@ -532,6 +594,23 @@ mod transmission {
         assert_eq!(peer.sent().len(), 4 * 16);
         assert!(peer.end.machine.has_step());
         assert_eq!(peer.ops().len(), 2);
+    }
+
+    #[test]
+    fn block_statuses_of_a_connection_that_are_under_way_are_few() {
+        let mut peer = Peer::with_context_among(64, Form::Structured, "disk");
+        for cookie in 0..20 {
+            peer.request(request::BLOCK_STATUS, 0, cookie, (0, 2048));
+        }
+        let ops = peer.ops();
+        assert_eq!(ops.len(), 16);
+        assert_eq!(peer.stage_max(), 0);
+        let NbdOp::Execute { tag } = ops[0] else {
+            panic!("{ops:?}");
+        };
+        let failed = NbdAnswer::Failed(NbdError::IO);
+        peer.end.machine.complete(tag, failed);
+        assert_eq!(peer.ops().len(), 1);
     }
 
     #[test]

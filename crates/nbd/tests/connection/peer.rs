@@ -100,15 +100,23 @@ impl Peer {
 
     /// Connected to a server that takes 4 requests at a time and 7 ns for the handshake.
     pub fn greeted(now: u64) -> Peer {
+        Peer::greeted_among(4, now)
+    }
+
+    fn greeted_among(in_flight_max: u16, now: u64) -> Peer {
         let settings = NbdSettings {
-            in_flight_max: 4,
+            in_flight_max,
             handshake_timeout: 7,
         };
         Peer::of(NbdServer::new(settings, now))
     }
 
     pub fn after_flags(flags: u16) -> Peer {
-        let mut peer = Peer::greeted(0);
+        Peer::greeted(0).with_flags(flags)
+    }
+
+    fn with_flags(self, flags: u16) -> Peer {
+        let mut peer = self;
         assert_eq!(peer.sent().len(), 18);
         peer.send(&u32::from(flags).to_be_bytes());
         assert_eq!(peer.ops(), []);
@@ -128,7 +136,12 @@ impl Peer {
 
     /// Serving, with the context of an export of this name.
     pub fn with_context(form: Form, name: &str) -> Peer {
-        let mut peer = Peer::after_flags(3);
+        Peer::with_context_among(4, form, name)
+    }
+
+    /// The same, by a server that takes so many requests at a time.
+    pub fn with_context_among(in_flight_max: u16, form: Form, name: &str) -> Peer {
+        let mut peer = Peer::greeted_among(in_flight_max, 0).with_flags(3);
         peer.agree(form);
         let data = context_data(name, &["base:allocation"]);
         peer.option(option::SET_META_CONTEXT, &data);
