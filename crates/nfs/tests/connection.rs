@@ -60,7 +60,7 @@ fn wrong_call_headers_are_refused_with_the_status_of_the_standard() {
     }
     let cases: [(Change, &[u32]); 19] = [
         (|call| call.rpcvers = 3, &[1, 0, 2, 2]),
-        (|call| call.prog = 100_021, &[0, 0, 0, 1]),
+        (|call| call.prog = 400_000, &[0, 0, 0, 1]),
         (|call| call.vers = 2, &[0, 0, 0, 2, 3, 4]),
         (|call| call.vers = 5, &[0, 0, 0, 2, 3, 4]),
         (|call| call.proc = 2, &[0, 0, 0, 3]),

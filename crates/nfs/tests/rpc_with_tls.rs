@@ -124,7 +124,7 @@ fn call_with_the_flavor_of_probes_that_is_none_is_refused() {
             denied(9, auth_stat::AUTH_BADVERF),
         ),
         (|call| call.vers = 2, vec![9, 1, 0, 0, 0, 2, 3, 4]),
-        (|call| call.prog = 100_021, vec![9, 1, 0, 0, 0, 1]),
+        (|call| call.prog = 400_000, vec![9, 1, 0, 0, 0, 1]),
     ];
     for (at, (change, expected)) in cases.into_iter().enumerate() {
         let mut server = server(true);
