@@ -321,9 +321,6 @@ impl NbdConnection {
             true => FatalError::Drained,
             false => FatalError::NoExport,
         };
-        if exports.is_drained() {
-            self.core.link.machine.shut_down();
-        }
         let told = found.map(ServedExport::told);
         let chosen = found.map(|export| (export.spec.name.clone(), export.volume.clone()));
         let result = self.core.link.machine.found(told);

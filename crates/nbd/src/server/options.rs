@@ -85,10 +85,7 @@ impl NbdServer {
                 self.end();
                 return Err(FatalError::NoExport);
             }
-            match self.is_shut_down {
-                true => self.refuse_option(reply::ERR_SHUTDOWN, "the server ends"),
-                false => self.refuse_option(reply::ERR_UNKNOWN, "there is no such export"),
-            }
+            self.refuse_option(reply::ERR_UNKNOWN, "there is no such export");
             return Ok(false);
         };
         match asked {
