@@ -368,15 +368,22 @@ pub fn made(dir: &Attr, attr: &Attr, caller: &Caller<'_>, wanted: &SetAttr) -> R
     let is_heir =
         wanted.acl.is_none() && *wanted != SetAttr::default() && new.kind != ObjectKind::Symlink;
     let acl = dir.acl.as_ref().filter(|_| is_heir);
-    new.acl = acl.and_then(|acl| acl.inherited(new.kind));
-    new.mode = new.acl.as_ref().map_or(0, Acl::mode);
+    let handed_on = acl.and_then(|acl| acl.inherited(new.kind));
+    new.acl = handed_on.clone();
+    new.mode = handed_on.as_ref().map_or(0, Acl::mode);
+    let asked = wanted.mode;
     let mut wanted = wanted.clone();
-    if new.acl.is_none() {
-        // Where a list is handed on, that says what the umask would (RFC 8275, section 4).
-        wanted.mode = wanted.mode.map(|mode| mode & !wanted.umask);
-    }
+    let limit = match &handed_on {
+        // What is handed on says what the umask would (RFC 8275, section 4), of whom it names.
+        Some(acl) => acl.limit(wanted.umask),
+        None => !wanted.umask,
+    };
+    wanted.mode = asked.map(|mode| mode & limit);
     // Its maker owns it, and so may set everything, whatever the bits then say.
     let mut new = set(&new, caller, &wanted)?;
+    if let (Some(acl), Some(asked)) = (handed_on, asked) {
+        new.acl = acl.with_modes(new.mode, asked, new.kind);
+    }
     if new.kind == ObjectKind::Directory {
         new.mode |= dir.mode & SET_GID;
     }

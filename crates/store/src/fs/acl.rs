@@ -285,6 +285,24 @@ impl Acl {
         bits(AceWho::Owner) << 6 | bits(AceWho::Group) << 3 | bits(AceWho::Everyone)
     }
 
+    /// What a new object that inherits it may have of a mode: for the owner, the group and all
+    /// others what it grants them, and what `umask` leaves of those whom it does not name.
+    pub(super) fn limit(&self, umask: u32) -> u32 {
+        let classes = [
+            (AceWho::Owner, 6),
+            (AceWho::Group, 3),
+            (AceWho::Everyone, 0),
+        ];
+        let is_named = |who| {
+            self.0
+                .iter()
+                .any(|ace| ace.is_effective() && ace.who == who)
+        };
+        let named = classes.iter().filter(|(who, _)| is_named(*who));
+        let named = named.fold(0, |bits, (_, at)| bits | 0o7 << at);
+        !(named | umask) | self.mode() & named
+    }
+
     /// What grants as much as a mode does (section 6.4.2).
     pub fn of_mode(mode: u32, kind: ObjectKind) -> Acl {
         let [owner, group, everyone] = [6, 3, 0].map(|at| Rights::of_bits(mode >> at, kind));
@@ -313,7 +331,12 @@ impl Acl {
     /// others have what the mode says, those whom it names no more than the group. What is
     /// handed on stays. `None`: the mode alone.
     pub fn with_mode(&self, mode: u32, kind: ObjectKind) -> Option<Acl> {
-        let [group, everyone] = [3, 0].map(|at| Rights::of_bits(mode >> at, kind));
+        self.with_modes(mode, mode, kind)
+    }
+
+    /// Likewise, where those whom it names have no more than the group in the mode `asked`.
+    pub(super) fn with_modes(&self, mode: u32, asked: u32, kind: ObjectKind) -> Option<Acl> {
+        let [group, everyone] = [3, 0].map(|at| Rights::of_bits(asked >> at, kind));
         // Whom it names must not have what only all others have: they are not named then.
         let keeps_allowed = group.holds(everyone);
         let effective = self.0.iter().filter(|ace| ace.is_effective());

@@ -430,7 +430,7 @@ fn new_object_inherits_a_list_and_its_mode_limits_that() {
         ..mode(0o666)
     };
     let file = new(ObjectKind::Regular, &masked);
-    assert_eq!((file.mode, may(&file)), (0o666, 6));
+    assert_eq!((file.mode, may(&file)), (0o644, 6));
     let file = new(ObjectKind::Regular, &mode(0o644));
     assert_eq!((file.mode, may(&file)), (0o644, 4));
     let below = new(ObjectKind::Directory, &masked);
@@ -449,4 +449,31 @@ fn new_object_inherits_a_list_and_its_mode_limits_that() {
     dir.acl = None;
     let plain = made(&dir, &attr(ObjectKind::Regular, 0, 0, 0), &maker, &masked);
     assert_eq!(plain.unwrap().mode, 0o644);
+}
+
+#[test]
+fn new_object_grants_nobody_more_than_its_directory_hands_on_and_its_umask_leaves() {
+    let handed_on = |who, rights| crate::fs::Ace {
+        kind: Allow,
+        inheritance: crate::fs::Inheritance(crate::fs::Inheritance::FILE),
+        rights,
+        who,
+    };
+    let named = handed_on(AceWho::User(11), Rights::READ);
+    let others = handed_on(AceWho::Everyone, Rights::READ_ACL);
+    let wanted = SetAttr {
+        umask: 0o077,
+        ..mode(0o666)
+    };
+    let made_with = |aces: &[crate::fs::Ace], wanted: &SetAttr| {
+        let mut dir = attr(ObjectKind::Directory, 0o777, 1, 2);
+        dir.acl = Some(Acl::new(aces).unwrap());
+        let maker = caller(10, &[20]);
+        let file = made(&dir, &attr(ObjectKind::Regular, 0, 0, 0), &maker, wanted).unwrap();
+        (file.mode, bits(rights(&file, &caller(11, &[1]))))
+    };
+    assert_eq!(made_with(&[named], &wanted), (0o600, 4));
+    assert_eq!(made_with(&[named, others], &wanted), (0o600, 4));
+    // A client that has taken the umask off itself.
+    assert_eq!(made_with(&[named, others], &mode(0o644)), (0o640, 4));
 }
