@@ -157,7 +157,7 @@ fn a_file_system_without_zero_range_or_holes_serves_the_same() {
     let io = Io::Zero {
         offset: 0,
         len: SIZE,
-        deallocate: false,
+        deallocate: true,
         durable: true,
     };
     run(&*volume, &mut files, io).unwrap();
@@ -167,7 +167,7 @@ fn a_file_system_without_zero_range_or_holes_serves_the_same() {
         durable: false,
     };
     let (offset, len) = (0, SIZE);
-    let refused = [Op::ZeroRange { offset, len }, Op::Punch { offset, len }];
+    let refused = [Op::Punch { offset, len }, Op::ZeroRange { offset, len }];
     assert_eq!(files.log, [refused[0], refused[1], write, Op::Sync]);
     files.log.clear();
     run(&*volume, &mut files, io).unwrap();
@@ -175,6 +175,26 @@ fn a_file_system_without_zero_range_or_holes_serves_the_same() {
     assert_eq!(files.log, [write, Op::Sync]);
     let stats = volume.stats();
     assert_eq!((stats.zeroes, stats.deallocates), (2, 1));
+}
+
+#[test]
+fn zeros_that_keep_their_room_are_no_hole_where_there_is_no_zero_range() {
+    let (_folder, _, volume) = file_volume(SIZE);
+    let mut files = Fake::with(&[Fault::Errno(libc::EOPNOTSUPP)]);
+    let io = Io::Zero {
+        offset: 0,
+        len: SIZE,
+        deallocate: false,
+        durable: false,
+    };
+    run(&*volume, &mut files, io).unwrap();
+    let (offset, len) = (0, SIZE);
+    let write = Op::Write {
+        offset,
+        len: SIZE as u32,
+        durable: false,
+    };
+    assert_eq!(files.log, [Op::ZeroRange { offset, len }, write]);
 }
 
 #[test]
@@ -227,11 +247,7 @@ fn zeros_longer_than_their_source_are_written_in_parts() {
     let size = 9 << 20;
     let (_folder, path, volume) = file_volume(size);
     std::fs::write(&path, vec![1; size as usize]).unwrap();
-    let mut files = Fake::with(&[
-        Fault::Errno(libc::EOPNOTSUPP),
-        Fault::Errno(libc::EOPNOTSUPP),
-        Fault::Short(1 << 20),
-    ]);
+    let mut files = Fake::with(&[Fault::Errno(libc::EOPNOTSUPP), Fault::Short(1 << 20)]);
     let io = Io::Zero {
         offset: 512,
         len: size - 1024,

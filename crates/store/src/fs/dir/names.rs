@@ -15,6 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::acls::Acls;
 use super::attributes::ObjectOwner;
 use super::below::NameChange;
 use super::beneath::{SeenObject, ctime, proc_path};
@@ -150,12 +151,12 @@ impl DirInner {
         let kind = new.kind();
         access::check_add(&dir.attr, kind, caller)?;
         self.check_writable()?;
-        let attr = access::made(
-            &dir.attr,
-            &new_attributes(kind, new, caller.now),
-            caller,
-            set,
-        )?;
+        let attr = new_attributes(kind, new, caller.now);
+        let mut attr = access::made(&dir.attr, &attr, caller, set)?;
+        if let (Acls::Posix, Some(_), Some(mode)) = (self.acls, &attr.acl, set.mode) {
+            // The kernel hands its list on itself: the group's bits are the mask of those named.
+            attr.mode = attr.mode & !0o777 | mode & 0o777;
+        }
         if set.acl.is_some() && !self.keeps_acls(kind) {
             return Err(Error::AttrNotSupp);
         }
