@@ -71,6 +71,15 @@ name = "few"
 volumes = ["disk1"]
 iops = 1000
 
+[[connection_policy]]
+name = "far"
+networks = ["192.0.2.0/24"]
+dscp = 10
+
+[[nbd_export]]
+volume = "disk1"
+clients = ["127.0.0.0/8"]
+
 [[snapshot_schedule]]
 name = "auto"
 volumes = ["disk0"]
@@ -82,6 +91,9 @@ protocol = "iscsi"
 [[listener]]
 address = "127.0.0.1:NFS"
 protocol = "nfs"
+[[listener]]
+address = "127.0.0.1:NBD"
+protocol = "nbd"
 "#;
 
 const OF_ADMIN: &str = r#"[[admin.token]]
@@ -101,6 +113,7 @@ fn start() -> Admin {
     let port = free_port();
     let all = ONE_OF_EACH.replace("ISCSI", &free_port().to_string());
     let all = all.replace("NFS", &free_port().to_string());
+    let all = all.replace("NBD", &free_port().to_string());
     let file = file(&(with_socket(&(good(port) + &all)) + OF_ADMIN));
     // It holds a secret.
     fs::set_permissions(&file.path, Permissions::from_mode(0o600)).expect("ours");
@@ -369,7 +382,7 @@ fn object_that_others_name_is_not_removed_and_they_are_told() {
             "volume/disk1",
             &[
                 "subsystem/nqn.2026-01.io.weft:second/namespace/1",
-                "and 2 more",
+                "and 3 more",
             ][..],
         ),
         ("file_system/files", &["export//files"]),
