@@ -37,24 +37,6 @@ pub mod iser_cm_flags {
     pub const NO_SEND_INVALIDATE: u8 = 0x40;
 }
 
-macro_rules! structure {
-    ($(#[$doc:meta])* $name:ident, $size:literal, {$($(#[$field_doc:meta])* $field:ident: $ty:ty = $offset:literal,)*}) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout,
-            Immutable, Unaligned,
-        )]
-        #[repr(C)]
-        pub struct $name {
-            $($(#[$field_doc])* pub $field: $ty,)*
-        }
-        const _: () = {
-            assert!(core::mem::size_of::<$name>() == $size);
-            $(assert!(core::mem::offset_of!($name, $field) == $offset);)*
-        };
-    };
-}
-
 structure! {
     /// The header of an iSCSI control-type PDU, with the memory of the initiator that its
     /// command reads or writes.

@@ -2,6 +2,25 @@
 //! offsets asserted at compile time.
 #![forbid(unsafe_code)]
 
+/// A structure of a protocol: its size, and where each field begins, are checked.
+macro_rules! structure {
+    ($(#[$doc:meta])* $name:ident, $size:literal, {$($(#[$field_doc:meta])* $field:ident: $ty:ty = $offset:literal,)*}) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout,
+            Immutable, Unaligned,
+        )]
+        #[repr(C)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $ty,)*
+        }
+        const _: () = {
+            assert!(core::mem::size_of::<$name>() == $size);
+            $(assert!(core::mem::offset_of!($name, $field) == $offset);)*
+        };
+    };
+}
+
 /// What `build.rs` generates from the descriptions in `xdr/GROUP`.
 macro_rules! described {
     ($group:literal) => {

@@ -214,24 +214,6 @@ pub const STRING_BYTES_MAX: usize = 4096;
 /// Zeros behind the answer to NBD_OPT_EXPORT_NAME, unless both sides do without.
 pub const EXPORT_ZEROES: usize = 124;
 
-macro_rules! structure {
-    ($(#[$doc:meta])* $name:ident, $size:literal, {$($(#[$field_doc:meta])* $field:ident: $ty:ty = $offset:literal,)*}) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout,
-            Immutable, Unaligned,
-        )]
-        #[repr(C)]
-        pub struct $name {
-            $($(#[$field_doc])* pub $field: $ty,)*
-        }
-        const _: () = {
-            assert!(core::mem::size_of::<$name>() == $size);
-            $(assert!(core::mem::offset_of!($name, $field) == $offset);)*
-        };
-    };
-}
-
 structure! {
     /// What a server begins with.
     Greeting, 18, {

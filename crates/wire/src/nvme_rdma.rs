@@ -6,23 +6,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::nvme::Sgl;
 
-macro_rules! structure {
-    ($(#[$doc:meta])* $name:ident, $size:literal, {$($(#[$field_doc:meta])* $field:ident: $ty:ty = $offset:literal,)*}) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-        )]
-        #[repr(C)]
-        pub struct $name {
-            $($(#[$field_doc])* pub $field: $ty,)*
-        }
-        const _: () = {
-            assert!(core::mem::size_of::<$name>() == $size);
-            $(assert!(core::mem::offset_of!($name, $field) == $offset);)*
-        };
-    };
-}
-
 structure! {
     /// Private data of the host's request.
     CmRequest, 32, {

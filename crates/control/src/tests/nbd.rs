@@ -67,6 +67,7 @@ fn mistakes_of_exports_are_told_where_they_are() {
             "contradict",
         ),
         ("volume = \"a\"\nclients = [\"here\"]", "here"),
+        ("volume = \"a\"\nclients = []", "names no client"),
         (
             "name = \"a b\"\nvolume = \"a\"\nallow_any_client = true",
             "an NBD export's name",
@@ -84,6 +85,19 @@ fn mistakes_of_exports_are_told_where_they_are() {
     let text = file(ANY).replace("\"nbd\"", "\"nfs\"");
     let problems = read(&text).expect_err("no listener");
     assert!(problems[0].text.contains("no NBD export could be reached"));
+    for rdma in ["true", "\"only\""] {
+        let problems = read(&format!("{}rdma = {rdma}\n", file(ANY))).expect_err(rdma);
+        assert!(
+            problems[0].text.contains("NBD goes over TCP alone"),
+            "{problems:?}"
+        );
+    }
+    let long = file(&format!("{ANY}\ndescription = \"{}\"", "d".repeat(257)));
+    let problems = read(&long).expect_err("too long");
+    let line = long
+        .lines()
+        .position(|line| line.starts_with("description"));
+    assert_eq!(Some(problems[0].line - 1), line);
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl Locking<'_> {
             let broken = self.nfsd.break_delegations(NO_CLIENT, self.key, self.now);
             broken.map_err(|_| nlm4_stats::NLM4_DENIED_GRACE_PERIOD)?;
         }
-        let client = self.come(caller_name, args.state, is_monitored)?;
+        let client = self.admit_host(caller_name, args.state, is_monitored)?;
         let name = owner_name(&args.alock);
         let by = NlmOwner {
             client,
@@ -216,7 +216,7 @@ impl Locking<'_> {
         let caller_name = args.share.caller_name.0;
         self.check_grace(caller_name, args.reclaim)?;
         let by = NlmOwner {
-            client: self.come(caller_name, 0, true)?,
+            client: self.admit_host(caller_name, 0, true)?,
             name: args.share.oh.0,
             file: self.key,
         };
@@ -255,7 +255,12 @@ impl Locking<'_> {
     }
 
     /// The host is about to have something.
-    fn come(&self, caller_name: &[u8], state: u32, is_monitored: bool) -> Result<u64, nlm4_stats> {
+    fn admit_host(
+        &self,
+        caller_name: &[u8],
+        state: u32,
+        is_monitored: bool,
+    ) -> Result<u64, nlm4_stats> {
         let host = (self.peer, caller_name);
         let come = self.nfsd.host_came(host, (state, is_monitored), self.now);
         come.ok_or(nlm4_stats::NLM4_DENIED_NOLOCKS)

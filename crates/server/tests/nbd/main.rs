@@ -7,6 +7,8 @@ mod content;
 mod disks;
 mod hostile;
 mod live;
+#[path = "../shared/rate_limits.rs"]
+mod rate_limits;
 #[path = "../shared/running.rs"]
 mod running;
 
@@ -159,4 +161,24 @@ fn many_requests_under_way_are_all_answered(backend: Choice) {
             assert!(read == Outcome::Done(pattern(at as u8, BLOCK)), "{at}");
         }
     });
+}
+
+#[each_driver]
+fn zeros_of_a_whole_volume_count_as_the_longest_write_against_a_limit(backend: Choice) {
+    let mut config = config(backend);
+    let huge = store::Spec::new("huge", store::Kind::NULL, 8 << 40, 4096);
+    config.volumes.push(huge);
+    config.nbd_exports.push(export("huge"));
+    let running = server::start(config).expect("starts");
+    // A second's worth is more than the longest write, and of the volume it would take days.
+    let mut limit = rate_limits::one_of(1);
+    limit.rates.bytes = Some(64 << 20);
+    rate_limits::set(&running, &[limit]);
+    let mut client = Client::open(portal(&running), Form::Extended, "huge");
+    let zero = client.request(request::WRITE_ZEROES, 0, 0, 8 << 40);
+    assert_eq!(zero, Outcome::Done(vec![]));
+    let data = pattern(1, BLOCK);
+    assert_eq!(client.write(0, 0, &data), Outcome::Done(vec![]));
+    assert_eq!(rate_limits::held_back(&running), 0);
+    stop(running);
 }
