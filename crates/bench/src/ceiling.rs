@@ -253,7 +253,7 @@ pub fn measure(args: &CeilingArgs) -> io::Result<CeilingReport> {
     let mut client = Vec::new();
     let mut server = Vec::new();
     for _ in 0..args.numjobs {
-        client.push(prepare(TcpStream::connect(listener.local_addr()?)?)?);
+        client.push(connect(listener.local_addr()?)?);
         server.push(prepare(listener.accept()?.0)?);
     }
     let phase = Arc::new(CeilingPhase {
@@ -301,17 +301,30 @@ pub fn measure(args: &CeilingArgs) -> io::Result<CeilingReport> {
 /// A socket keeps the network namespace that its thread was in when it was made.
 fn listen(args: &CeilingArgs) -> io::Result<TcpListener> {
     let address = SocketAddr::new(args.address, 0);
+    let bind = move || {
+        let listener = TcpListener::bind(address)?;
+        reactor::unpace_loopback(&listener, &address);
+        Ok(listener)
+    };
     let Some(net) = &args.server_net else {
-        return TcpListener::bind(address);
+        return bind();
     };
     let net = File::open(net)?;
     let within = move || {
         let kind = Some(LinkNameSpaceType::Network);
         rustix::thread::move_into_link_name_space(net.as_fd(), kind)?;
-        TcpListener::bind(address)
+        bind()
     };
     let listening = thread::spawn(within).join();
     listening.expect("the thread does not panic")
+}
+
+/// A connection as weft makes its own.
+fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::from(reactor::tcp_socket(&to)?);
+    stream.set_nonblocking(false)?;
+    rustix::net::connect(&stream, &to)?;
+    prepare(stream)
 }
 
 fn prepare(stream: TcpStream) -> io::Result<TcpStream> {

@@ -92,8 +92,10 @@ impl TryFrom<TcpListener> for BoundListener {
 
     /// Of a socket that listens already.
     fn try_from(listener: TcpListener) -> io::Result<BoundListener> {
+        let address = listener.local_addr()?;
+        sys::unpace_loopback(&listener, &address);
         Ok(BoundListener {
-            address: listener.local_addr()?,
+            address,
             descriptor: Some(listener.into()),
             is_inherited: false,
         })

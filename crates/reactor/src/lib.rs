@@ -48,7 +48,7 @@ pub use run::{Handler, LoopTimes, RunConfig, RunStats, loop_times, run};
 pub use shares::{Disk, DiskShares};
 pub use socket_options::SocketOptions;
 pub use spin::{Decision, Spin};
-pub use sys::{Nanos, end_at_closed_pipe, raise_descriptor_limit};
+pub use sys::{Nanos, end_at_closed_pipe, raise_descriptor_limit, tcp_socket, unpace_loopback};
 pub use trim::Trimmer;
 pub use types::{
     Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Received, SocketId, Token,

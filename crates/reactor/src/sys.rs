@@ -86,8 +86,21 @@ pub(crate) fn disk_of(fd: impl AsFd) -> u64 {
     u64::from(major) << 32 | u64::from(minor)
 }
 
+/// Where `addr` is one of loopback, connections of the socket, or those that come to it, are not
+/// paced: they share no link, and BBR, which may be the kernel's default, sends by timers.
+/// The kernel looks at it before a connection is there: one that was paced stays so.
+pub fn unpace_loopback(fd: impl AsFd, addr: &SocketAddr) {
+    if addr.ip().to_canonical().is_loopback() {
+        // Every kernel has it, and any process may choose it; without it the default holds.
+        let _ = sockopt::set_tcp_congestion(fd, "reno");
+    }
+}
+
 /// A nonblocking TCP socket for connecting to `addr`.
-pub(crate) fn tcp_socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// The kernel's: descriptors are used up, or the family is not there.
+pub fn tcp_socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
     let family = match addr {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -95,6 +108,7 @@ pub(crate) fn tcp_socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     set_nodelay(&fd)?;
+    unpace_loopback(&fd, addr);
     Ok(fd)
 }
 
@@ -159,6 +173,30 @@ pub(crate) fn epoll_pwait2(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_over_loopback_are_not_paced_by_either_side() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = crate::BoundListener::bind(address.parse().unwrap()).unwrap();
+            let to = listener.address();
+            let listener = std::net::TcpListener::from(listener.into_descriptor());
+            let socket = tcp_socket(&to).unwrap();
+            set_nonblocking(&socket, false).unwrap();
+            rustix::net::connect(&socket, &to).unwrap();
+            let (accepted, _) = listener.accept().unwrap();
+            for side in [socket.as_fd(), accepted.as_fd()] {
+                assert_eq!(sockopt::tcp_congestion(side).as_deref(), Ok("reno"));
+            }
+        }
+    }
+
+    #[test]
+    fn sockets_to_other_machines_keep_the_congestion_control_of_the_kernel() {
+        let plain = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let default = sockopt::tcp_congestion(plain).unwrap();
+        let ours = tcp_socket(&"192.0.2.1:4420".parse().unwrap()).unwrap();
+        assert_eq!(sockopt::tcp_congestion(ours).unwrap(), default);
+    }
 
     #[test]
     fn a_socket_has_its_local_and_peer_address() {
