@@ -15,8 +15,9 @@ const SPARE_BATCHES_MAX: usize = 64;
 /// Pieces that one PDU may take: header, payload (a loan may have many
 /// pieces), trailer.
 const PDU_PIECES: usize = 2 + mem::LOAN_PIECES_MAX;
-/// Header bytes of a lone PDU: a command of 64 bytes in a capsule, digests.
-const ONE_PDU_HEADER_BYTES: usize = 96;
+/// Header bytes of a lone PDU, at most: a COMPOUND of NFS that reads or writes, as a user of
+/// some groups. It is three commands of NVMe as well.
+const ONE_PDU_HEADER_BYTES: usize = 256;
 /// Header bytes that one PDU may take.
 const PDU_HEADER_BYTES: usize = 512;
 
