@@ -9,12 +9,12 @@ use crate::reload::Load;
 use crate::serving::{File, Serving, file, free_port, serve, text, weft};
 use crate::told::end_in_order;
 
-const NQN: &str = "nqn.2026-01.io.weft:a";
-const HOST: &str = "nqn.2026-01.org.example:first";
+pub const NQN: &str = "nqn.2026-01.io.weft:a";
+pub const HOST: &str = "nqn.2026-01.org.example:first";
 const OTHER_HOST: &str = "nqn.2026-01.org.example:second";
 
 /// What `weft key` says: with which code, and on which stream.
-fn key(verb: &str, path: &Path, more: &[&str]) -> (Option<i32>, String) {
+pub fn key(verb: &str, path: &Path, more: &[&str]) -> (Option<i32>, String) {
     let path = path.to_str().expect("UTF-8");
     let pair = ["--host", HOST, "--subsystem", NQN];
     let output = weft(&[&["key", verb, path], &pair[..], more].concat());

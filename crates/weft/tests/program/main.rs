@@ -25,6 +25,7 @@ mod printing;
 mod refused;
 mod reload;
 mod remote;
+mod remote_keys;
 mod scrubs;
 mod secrets;
 mod self_test;
