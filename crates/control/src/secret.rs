@@ -188,17 +188,7 @@ impl<'o> Secrets<'o> {
         names: (&'static str, &'static str),
         nqn: &str,
     ) -> Option<Vec<HostDhchap>> {
-        let made = format!(
-            "`weft key new FILE --dhchap --host NQN --subsystem NQN` or `umask 077; nvme gen-dhchap-key --nqn={nqn} > FILE` makes one"
-        );
-        let placed = (KEY_FILE_BYTES_MAX + 1, &*made);
-        let keys = self.made(sink, section, names, placed, |secret| {
-            parse_keys(secret.bytes())
-        });
-        keys.map(|(keys, stand_in, _)| match stand_in {
-            Some(stand_in) => vec![DhchapKey::withdrawn(stand_in).into()],
-            None => keys,
-        })
+        self.dhchap(sink, section, names, nqn, |_| Ok(()))
     }
 
     /// The secret of DH-HMAC-CHAP that a controller proves itself by, likewise: the only one.
@@ -209,16 +199,40 @@ impl<'o> Secrets<'o> {
         names: (&'static str, &'static str),
         nqn: &str,
     ) -> Option<DhchapKey> {
-        let keys = self.dhchap_keys(sink, section, names, nqn)?;
-        let Ok([HostDhchap { key, until: None }]) = <[_; 1]>::try_from(keys) else {
-            let (itself, in_file) = names;
-            let name = if section.has(itself) { itself } else { in_file };
-            let text = "a controller proves itself by one secret, which is good for good: leave one \
-                        line there, without `until`, and give it to the hosts";
-            sink.add(&section.span_of(name), format!("`{name}`: {text}"));
-            return None;
+        let is_only = |keys: &[HostDhchap]| match keys {
+            [HostDhchap { until: None, .. }] => Ok(()),
+            _ => Err(
+                "a controller proves itself by one secret, which is good for good: leave one \
+                 line there, without `until`, and give it to the hosts"
+                    .to_owned(),
+            ),
         };
-        Some(key)
+        let keys = self.dhchap(sink, section, names, nqn, is_only)?;
+        keys.into_iter().next().map(|only| only.key)
+    }
+
+    /// The secrets of either side, which `check` looks at.
+    fn dhchap(
+        &self,
+        sink: &mut Sink,
+        section: &Section,
+        names: (&'static str, &'static str),
+        nqn: &str,
+        check: impl Fn(&[HostDhchap]) -> Result<(), String>,
+    ) -> Option<Vec<HostDhchap>> {
+        let made = format!(
+            "`weft key new FILE --dhchap --host NQN --subsystem NQN` or `umask 077; nvme gen-dhchap-key --nqn={nqn} > FILE` makes one"
+        );
+        let placed = (KEY_FILE_BYTES_MAX + 1, &*made);
+        let keys = self.made(sink, section, names, placed, |secret| {
+            let keys = parse_keys(secret.bytes())?;
+            check(&keys)?;
+            Ok(keys)
+        });
+        keys.map(|(keys, stand_in, _)| match stand_in {
+            Some(stand_in) => vec![DhchapKey::withdrawn(stand_in).into()],
+            None => keys,
+        })
     }
 
     /// What `make` makes of the secret that stands under the first of two names, or in the place

@@ -111,6 +111,9 @@ fn secrets_of_a_remote_volume_are_read_and_only_together() {
     assert_eq!(again.volumes[0].kind, config.volumes[0].kind);
     let half = remote(&format!("{url}\ndhchap_ctrl_secret_file = \"{file}\""));
     expect(&half, "5:27", &["`dhchap_secret_file` too"]);
+    // One that is there and cannot be read is told as that, and as nothing else.
+    let missing = both.replacen(&file.to_string(), "/none", 1);
+    expect(&remote(&missing), "5:22", &["`dhchap_secret_file`: /none"]);
 }
 
 #[test]

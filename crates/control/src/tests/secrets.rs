@@ -181,6 +181,47 @@ fn key_of_a_remote_volume_that_the_kernel_takes_back_is_used_no_more() {
     let _ = ring.unlink_key(added);
 }
 
+/// As a file has them that was rotated: a controller has no second.
+#[needs(keyring)]
+#[test]
+fn second_secret_of_a_controller_is_told_and_takes_no_proof_from_it() {
+    let description = format!("weft test of a controller {}", std::process::id());
+    let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, false).expect("a keyring");
+    let secret = |byte| DhchapKey::new(DhchapHash::Sha256, &mut |bytes| bytes.fill(byte));
+    let add = |text: &str| ring.add_key(&*description, text.as_bytes()).expect("room");
+    let folder = tempfile::tempdir().expect("a folder");
+    secret_file(folder.path(), "own", &secret(1).interchange(), 0o600);
+    let keys = format!(
+        "urls = [\"{}\"]\ndhchap_secret_file = {:?}\ndhchap_ctrl_secret_file = \
+         \"keyring:{description}\"",
+        remote::URL,
+        folder.path().join("own.secret"),
+    );
+    let text = FileText::of_own(remote::remote(&keys));
+    let of = InFolder { folder, text };
+    let place = |config: &Config| config.volumes[0].kind.place().expect("remote").clone();
+    let [one, other] = [2, 3].map(|byte| secret(byte).interchange());
+    add(&one);
+    let (first, before) = of.parse(&SecretsRead::default()).expect("a secret");
+    for text in [
+        format!("{other}\n{one}"),
+        format!("{other} until 2027-01-01T00:00:00Z"),
+    ] {
+        add(&text);
+        let path = of.folder.path().join("weft.toml");
+        let (again, read) = of.text.secrets_again(&path, &before);
+        assert_eq!(place(&again), place(&first));
+        let [told] = read.kept() else {
+            panic!("{:?}", read.kept());
+        };
+        assert!(told.contains("proves itself by one secret"), "{told}");
+    }
+    let added = add(&other);
+    let (again, _) = of.parse(&before).expect("a secret");
+    assert_ne!(place(&again), place(&first));
+    ring.unlink_key(added).expect("ours");
+}
+
 #[needs(keyring)]
 #[test]
 fn text_that_is_no_key_is_known_by_all_of_it() {

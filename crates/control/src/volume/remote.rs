@@ -36,9 +36,9 @@ pub(super) fn kind(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Opt
     let of_host = secrets.dhchap_keys(sink, section, own, names.0);
     let theirs = ("dhchap_ctrl_secret", "dhchap_ctrl_secret_file");
     let controller = secrets.dhchap_key(sink, section, theirs, names.1);
-    if of_host.is_none() && section.has("dhchap_ctrl_secret_file") {
+    if section.has(theirs.1) && !section.has(own.1) {
         let text = "a target proves itself where weft does: set `dhchap_secret_file` too";
-        sink.add(&section.span_of("dhchap_ctrl_secret_file"), text);
+        sink.add(&section.span_of(theirs.1), text);
     }
     host.psk = psk.map(Into::into);
     let first = of_host.and_then(|keys| keys.into_iter().next());
