@@ -534,6 +534,18 @@ impl AskedAttributes {
         rooms.iter().any(|&number| has(&self.bits, number))
     }
 
+    /// Whether a value changes with the content of a file.
+    pub fn needs_content(&self) -> bool {
+        let values = [
+            nfs4::FATTR4_CHANGE,
+            nfs4::FATTR4_SIZE,
+            nfs4::FATTR4_SPACE_USED,
+            nfs4::FATTR4_TIME_METADATA,
+            nfs4::FATTR4_TIME_MODIFY,
+        ];
+        values.iter().any(|&number| has(&self.bits, number))
+    }
+
     /// Whether a value is an owner or a group.
     pub fn needs_owners(&self) -> bool {
         has(&self.bits, nfs4::FATTR4_OWNER) || has(&self.bits, nfs4::FATTR4_OWNER_GROUP)

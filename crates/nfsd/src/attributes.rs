@@ -9,7 +9,8 @@ use nfs::attributes::{
 use nfs::server::files::WRITE;
 use store::fs::access::{rights, told};
 use store::fs::{
-    self, Attr, Device, FileId, FsOp, ObjectKind, Output, Rights, SetAttr, SetXattr, Statfs, Time,
+    self, Attr, Device, FileId, FsOp, ObjectKind, Output, Rights, SetAttr, SetTime, SetXattr,
+    Statfs, Time,
 };
 use wire::nfs4::{
     self, ACCESS4args, ACCESS4resok, GETATTR4args, LISTXATTRS4args, SETATTR4args, SETXATTR4args,
@@ -45,7 +46,18 @@ pub(crate) fn resume<'a>(
     result: Result<Output, fs::Error>,
 ) -> OperationOutcome<'a> {
     let output = run.done(result)?;
+    if let Output::Attr(attr) = &output
+        && let Some(view) = run.flow.view.take()
+        && view.is_modified(attr.size)
+    {
+        return touch(run, view.size, then);
+    }
     match (then, output) {
+        (ThenAttributes::Touched(size, then), Output::Attr(attr)) => {
+            let attr = Attr { size, ..attr };
+            run.answered = Some((Continuation::Attributes(*then), Ok(Output::Attr(attr))));
+            Ok(NextStep::Answered)
+        }
         (ThenAttributes::Getattr(asked, room), Output::Attr(attr)) => {
             got_attr(run, asked, &attr, &room)
         }
@@ -84,6 +96,24 @@ pub(crate) fn resume<'a>(
         (ThenAttributes::ListXattrs, Output::Listing(listing)) => list_names(run, &listing),
         _ => unreachable!("{ANSWERED}"),
     }
+}
+
+/// The client with a write delegation has changed its file: to others it is changed now, and
+/// anew each time that they look, for that client says no more (RFC 8881, section 10.4.3).
+fn touch<'a>(run: &mut RunningCall<'a>, size: u64, then: ThenAttributes) -> OperationOutcome<'a> {
+    let op = FsOp::Setattr {
+        file: file(run.current()?),
+        set: SetAttr {
+            modified: Some(SetTime::Server),
+            ..SetAttr::default()
+        },
+        guard: None,
+    };
+    run.ask_file_system(Ask {
+        op,
+        is_open: true,
+        then: Continuation::Attributes(ThenAttributes::Touched(size, Box::new(then))),
+    })
 }
 
 /// Attributes of nothing in particular.
@@ -350,12 +380,17 @@ pub(crate) fn getattr<'a>(
 ) -> OperationOutcome<'a> {
     let place = run.current()?;
     let asked = AskedAttributes::new(&args.attr_request, run.minor())?;
+    if asked.needs_content() && !run.hear_holder()? {
+        return Ok(NextStep::NoMemory);
+    }
     if asked.needs_room() {
         return ask_file_system(run, FsOp::Statfs, ThenAttributes::GetattrRoom(asked));
     }
     let (file, room) = (file(place), FreeSpace::default());
     match run.begin(FsOp::Getattr { file }, false) {
-        QuestionBegun::Done(Ok(Output::Attr(attr))) => got_attr(run, asked, &attr, &room),
+        QuestionBegun::Done(Ok(Output::Attr(attr))) if run.flow.view.is_none() => {
+            got_attr(run, asked, &attr, &room)
+        }
         begun => run.await_answer(
             begun,
             Continuation::Attributes(ThenAttributes::Getattr(asked, room)),
@@ -392,6 +427,9 @@ pub(crate) fn verify<'a>(
 ) -> OperationOutcome<'a> {
     let place = run.current()?;
     let asked = AskedAttributes::new(&args.obj_attributes.attrmask, run.minor())?;
+    if asked.needs_content() && !run.hear_holder()? {
+        return Ok(NextStep::NoMemory);
+    }
     if asked.needs_room() {
         return ask_file_system(run, FsOp::Statfs, ThenAttributes::VerifyRoom);
     }

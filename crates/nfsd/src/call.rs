@@ -11,6 +11,7 @@ use machine::{Nanos, Tag};
 use mem::Pool;
 use nfs::compound::Compound;
 use nfs::connection::{Connection, Credential, Mark, Reply};
+use nfs::server::files::HolderView;
 use nfs::server::{Client, Principal};
 use reactor::{FileIo, Token};
 use store::fs::{self, Asker, Caller, FileSystem, Output, Progress, Task, Time};
@@ -173,6 +174,10 @@ pub(crate) struct Flow {
     pub(crate) io: CallIo,
     /// A limit has held its READ back, and does not any more.
     pub(crate) is_let_go: bool,
+    /// The operation under way looks at a file since then that another client writes by a
+    /// delegation; what that client says, until it is told.
+    pub(crate) looks_since: Option<Nanos>,
+    pub(crate) view: Option<HolderView>,
 }
 
 /// What an execution goes on with.
@@ -660,6 +665,8 @@ impl Flow {
             once: Once::default(),
             io: CallIo::default(),
             is_let_go: false,
+            looks_since: None,
+            view: None,
         }
     }
 

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use machine::{Nanos, locked, work};
 use nfs::connection::CallBack;
-use nfs::server::files::{Recall, Waiter};
+use nfs::server::files::{HolderQuestion, Recall, Waiter};
 use nfs::server::{ConnectionId, Session};
 use wire::nfs4::{
-    CB_COMPOUND, CB_COMPOUND4args, CB_NOTIFY_LOCK4args, CB_OFFLOAD4args, CB_RECALL4args,
-    CB_SEQUENCE4args, CB_SEQUENCE4resok, NFS_CB, cb_compound_res_head, clientid4, nfs_cb_argop4,
-    nfs_cb_opnum4, nfsstat4, offload_info4, state_owner4, stateid4,
+    CB_COMPOUND, CB_COMPOUND4args, CB_GETATTR4args, CB_NOTIFY_LOCK4args, CB_OFFLOAD4args,
+    CB_RECALL4args, CB_SEQUENCE4args, CB_SEQUENCE4resok, FATTR4_CHANGE, FATTR4_SIZE, NFS_CB,
+    cb_compound_res_head, clientid4, fattr4, nfs_cb_argop4, nfs_cb_opnum4, nfsstat4, offload_info4,
+    state_owner4, stateid4,
 };
 use wire::rpc::{accept_stat, accepted_body, reply_body};
 use wire::xdr::{Decode, Encode, List, Opaque, Reader};
@@ -31,6 +32,9 @@ const PAUSE: Nanos = 1_000_000_000;
 const WAITING_MAX: usize = 64 * 1024;
 /// That may wait for every client, whatever waits for others.
 const WAITING_MIN: usize = 64;
+
+/// What a client is asked of a file that it writes by a delegation.
+const VIEW: [u32; 1] = [1 << FATTR4_CHANGE | 1 << FATTR4_SIZE];
 
 /// A call to a client, for its driver to make.
 #[derive(Debug)]
@@ -61,6 +65,8 @@ impl Callback {
 pub(crate) enum Errand {
     /// It is to return a delegation.
     Recall(Recall),
+    /// It is to say what a file is like of which it has a write delegation.
+    Getattr(HolderQuestion),
     /// It could have a lock now that it was refused.
     NotifyLock(Waiter),
     /// A copy has ended, with this status and so many bytes.
@@ -81,6 +87,7 @@ impl Errand {
     fn client(&self) -> clientid4 {
         match self {
             Errand::Recall(recall) => recall.state.client,
+            Errand::Getattr(question) => question.state.client,
             Errand::NotifyLock(waiter) => waiter.client,
             Errand::Offload(ended) => ended.client,
         }
@@ -90,6 +97,7 @@ impl Errand {
     fn is_moot(&self) -> bool {
         match self {
             Errand::Recall(recall) => recall.state.is_over(),
+            Errand::Getattr(question) => question.state.is_over() || question.state.is_recalled(),
             Errand::NotifyLock(_) => false,
             Errand::Offload(ended) => ended.state.is_over(),
         }
@@ -101,6 +109,10 @@ impl Errand {
                 stateid: recall.stateid,
                 truncate: false,
                 fh: Opaque(&recall.handle),
+            })),
+            Errand::Getattr(question) => then(nfs_cb_argop4::OP_CB_GETATTR(CB_GETATTR4args {
+                fh: Opaque(&question.handle),
+                attr_request: List::Of(&VIEW),
             })),
             Errand::NotifyLock(waiter) => {
                 then(nfs_cb_argop4::OP_CB_NOTIFY_LOCK(CB_NOTIFY_LOCK4args {
@@ -259,20 +271,20 @@ fn compound(session: &Session, callback: &nfs::server::Callback, errand: &Errand
 
 /// What a client said to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CallbackAnswer {
-    /// It was executed, with this status of what followed CB_SEQUENCE.
-    Done(nfsstat4),
+enum CallbackAnswer<'a> {
+    /// It was executed, with this status of what followed CB_SEQUENCE, and that result.
+    Done(nfsstat4, &'a [u8]),
     /// CB_SEQUENCE failed so.
     Unsequenced(nfsstat4),
     /// Nothing that can be read.
     Nothing,
 }
 
-fn decode_answer(answer: &[u8]) -> CallbackAnswer {
+fn decode_answer(answer: &[u8]) -> CallbackAnswer<'_> {
     read_answer(answer).unwrap_or(CallbackAnswer::Nothing)
 }
 
-fn read_answer(answer: &[u8]) -> Option<CallbackAnswer> {
+fn read_answer(answer: &[u8]) -> Option<CallbackAnswer<'_>> {
     let from = &mut Reader::new(answer);
     let reply_body::MSG_ACCEPTED(accepted) = reply_body::decode(from).ok()? else {
         return None;
@@ -294,7 +306,24 @@ fn read_answer(answer: &[u8]) -> Option<CallbackAnswer> {
         _ => return None,
     }
     CB_SEQUENCE4resok::decode(from).ok()?;
-    Some(CallbackAnswer::Done(head.status))
+    Some(CallbackAnswer::Done(head.status, from.rest()))
+}
+
+/// `change` and `size`, from the result of CB_GETATTR.
+fn read_view(result: &[u8]) -> Option<(u64, u64)> {
+    let from = &mut Reader::new(result);
+    nfs_cb_opnum4::decode(from).ok()?;
+    let nfsstat4::NFS4_OK = nfsstat4::decode(from).ok()? else {
+        return None;
+    };
+    let attributes = fattr4::decode(from).ok()?;
+    // Linux appends words without a bit.
+    let mut mask = attributes.attrmask.iter();
+    if mask.next() != Some(VIEW[0]) || mask.any(|word| word != 0) {
+        return None;
+    }
+    let values = &mut Reader::new(attributes.attr_vals.0);
+    Some((u64::decode(values).ok()?, u64::decode(values).ok()?))
 }
 
 impl Nfsd {
@@ -374,9 +403,9 @@ impl Nfsd {
             return;
         };
         match answer.map_or(CallbackAnswer::Nothing, decode_answer) {
-            CallbackAnswer::Done(status) => {
+            CallbackAnswer::Done(status, result) => {
                 out.session.end_callback(out.slotid, true);
-                self.callback_done(out.errand, status, now);
+                self.callback_done(out.errand, (status, result), now);
             }
             // The slot did not go on: the same call again.
             CallbackAnswer::Unsequenced(nfsstat4::NFS4ERR_DELAY) => self.repeat(out, now),
@@ -397,10 +426,14 @@ impl Nfsd {
     }
 
     /// A client has executed a callback.
-    fn callback_done(&self, errand: Errand, status: nfsstat4, now: Nanos) {
+    fn callback_done(&self, errand: Errand, (status, result): (nfsstat4, &[u8]), now: Nanos) {
         let is_offload = matches!(errand, Errand::Offload(_));
         let client = errand.client();
         match (status, &errand) {
+            // Also of a client that does not know the delegation yet: it is recalled then.
+            (_, Errand::Getattr(question)) => {
+                self.files.holder_said(question, read_view(result));
+            }
             // It does not know the delegation yet: the call was faster than the
             // answer that brings it.
             (

@@ -73,6 +73,8 @@ pub(crate) enum ThenAttributes {
     Getattr(AskedAttributes, FreeSpace),
     VerifyRoom,
     Verify(FreeSpace),
+    /// With the file's times changed, whose size at the client that writes it is this.
+    Touched(u64, Box<ThenAttributes>),
     Setattr,
     GetXattr,
     ChangeXattr,
@@ -115,6 +117,8 @@ pub(crate) enum ThenOpen {
     Once(Box<Opening>),
     /// The file is empty now.
     Truncated(Box<Opening>),
+    /// The attributes are known that the client has with its write delegation.
+    Delegated(Box<Opening>),
     /// CLOSE, whose state is gone, has let the file go.
     Closed(OwnerRequest),
 }

@@ -22,6 +22,7 @@ mod duplicate_request_cache;
 mod events;
 pub mod exports;
 pub mod handle;
+mod holder;
 mod hosts;
 mod known_states;
 mod lock;
@@ -69,7 +70,7 @@ pub use pseudo::{Granted, Lost, PseudoPlace, View};
 pub use reason::Reason;
 pub use run::Execution;
 
-/// Read delegations of all clients together at most.
+/// Delegations of all clients together at most.
 const DELEGATIONS_MAX: u32 = 64 * 1024;
 
 /// What a server of NFS does.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use faults::Fault;
 use nfs::server::Client;
-use nfs::server::files::{FileKey, LockArgs, OwnerKind, State, StateKind, Waiter};
+use nfs::server::files::{FileKey, LockArgs, OwnerKind, READ, State, StateKind, WRITE, Waiter};
 use nfs::server::locks::{Lock, Range};
 use store::fs::{self, FsOp, ObjectKind as FileKind, Output};
 use wire::nfs4::{
@@ -19,6 +19,7 @@ use crate::continuation::{Continuation, ThenLock};
 use crate::open::turn_of;
 use crate::owner_seqid::{self, OwnerRequest, TurnTaken};
 use crate::recovery::Standing;
+use crate::state::break_for;
 
 /// Bytes of the result of a LOCK or LOCKU that changes something: a state id.
 /// Where it changes nothing, a result that is too long is taken back.
@@ -292,6 +293,9 @@ fn lockt_of<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let key = run.key(run.current()?)?;
     let wanted = lock_args(args.locktype, args.offset, args.length)?;
     let client = run.client().ok_or(nfsstat4::NFS4ERR_STALE_CLIENTID)?.id;
+    // A client with a delegation has locks that weft does not know.
+    let access = if wanted.is_exclusive { WRITE } else { READ };
+    break_for(run, key, access)?;
     let owner = args.owner.owner.0;
     while let Err(refused) = run.nfsd.files.test_lock(client, owner, key, wanted) {
         match run.nfsd.clear(refused, run.now) {

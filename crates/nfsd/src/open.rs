@@ -6,20 +6,21 @@ use std::sync::Arc;
 use faults::Fault;
 use nfs::server::Client;
 use nfs::server::files::{
-    self, FileKey, OpenArgs, OpenOutcome, OwnerKind, ShareReservation, StateKind, WRITE,
+    self, FileKey, OpenArgs, OpenOutcome, OwnerKind, ShareReservation, State, StateKind, WRITE,
 };
 use store::fs::{self, Error, FileId, FsOp, New, Output, SetAttr};
 use wire::nfs4::{
     CLOSE4args, OPEN_CONFIRM4args, OPEN_DOWNGRADE4args, OPEN4_RESULT_CONFIRM,
     OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_MAY_NOTIFY_LOCK, OPEN4args, OPEN4resok, bitmap4,
-    change_info4, createhow4, nfs_argop4, nfsace4, nfsstat4, open_claim4, open_delegation4,
-    open_none_delegation4, open_read_delegation4, openflag4, why_no_delegation4,
+    change_info4, createhow4, nfs_argop4, nfs_space_limit4, nfsace4, nfsstat4, open_claim4,
+    open_delegation4, open_none_delegation4, open_read_delegation4, open_write_delegation4,
+    openflag4, why_no_delegation4,
 };
 use wire::nfs4::{
     FATTR4_SIZE, OPEN4_SHARE_ACCESS_BOTH, OPEN4_SHARE_ACCESS_WANT_ANY_DELEG,
     OPEN4_SHARE_ACCESS_WANT_DELEG_MASK, OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
     OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE, OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
-    OPEN4_SHARE_DENY_BOTH, open_delegation_type4,
+    OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG, OPEN4_SHARE_DENY_BOTH, open_delegation_type4,
 };
 use wire::xdr::{Encode, List, Opaque};
 
@@ -49,6 +50,7 @@ pub(crate) fn resume<'a>(
         ThenOpen::Granted(opening) => (granted, opening),
         ThenOpen::Once(opening) => (opened_before, opening),
         ThenOpen::Truncated(opening) => (truncated, opening),
+        ThenOpen::Delegated(opening) => (delegated, opening),
         ThenOpen::Closed(turn) => return turn.end(run, closed),
     };
     go_on(run, then, opening, result)
@@ -521,22 +523,31 @@ fn try_grant(
     }
 }
 
-/// Whether a delegation would be of use and can be recalled: not of a file that
-/// is being made, which is about to be written.
+/// Whether a delegation would be of use and can be recalled: one of reading not of a file
+/// that is being made, which is about to be written.
 fn wants_delegation(run: &RunningCall<'_>, args: &OPEN4args<'_>) -> bool {
-    let is_wanted = matches!(
-        args.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK,
-        OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE
-            | OPEN4_SHARE_ACCESS_WANT_READ_DELEG
-            | OPEN4_SHARE_ACCESS_WANT_ANY_DELEG
-    );
+    let writes = args.share_access & WRITE != 0;
+    let (want, kind) = match writes {
+        true => (
+            OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG,
+            open_delegation_type4::OPEN_DELEGATE_WRITE,
+        ),
+        false => (
+            OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
+            open_delegation_type4::OPEN_DELEGATE_READ,
+        ),
+    };
+    let any = [
+        OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE,
+        OPEN4_SHARE_ACCESS_WANT_ANY_DELEG,
+        want,
+    ];
+    let is_wanted = any.contains(&(args.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK));
     let may_have = match args.claim {
         open_claim4::CLAIM_NULL(_) | open_claim4::CLAIM_FH => {
-            matches!(args.openhow, openflag4::OPEN4_NOCREATE)
+            writes || matches!(args.openhow, openflag4::OPEN4_NOCREATE)
         }
-        open_claim4::CLAIM_PREVIOUS(kind) => {
-            return kind == open_delegation_type4::OPEN_DELEGATE_READ && run.minor() > 0;
-        }
+        open_claim4::CLAIM_PREVIOUS(had) => return had == kind && run.minor() > 0,
         _ => false,
     };
     let has_path = || {
@@ -558,7 +569,7 @@ fn opened_before<'a>(
 /// The file is open; it is emptied if that was wanted.
 fn truncate_if_wanted<'a>(opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
     if !opening.truncates {
-        return Ok(Go::Done);
+        return Ok(look_at_delegated(opening));
     }
     let set = SetAttr {
         size: Some(0),
@@ -589,7 +600,37 @@ fn truncated<'a>(
             run.nfsd.close_later(opened.state.file);
         }
     }
-    result.map(|_| Go::Done)
+    result.map(|_| look_at_delegated(opening))
+}
+
+impl Opening {
+    /// The write delegation that comes with it.
+    fn write_delegation(&self) -> Option<&Arc<State>> {
+        let delegation = self.opened.as_ref()?.delegation.as_ref()?;
+        (delegation.share().access & WRITE != 0).then_some(delegation)
+    }
+}
+
+/// It is open. With a write delegation the attributes are looked at that its client has from
+/// now on.
+fn look_at_delegated<'a>(opening: &Opening) -> Go<'a> {
+    let file = opening.file;
+    match opening.write_delegation() {
+        Some(_) => Go::On(FsOp::Getattr { file }, true, ThenOpen::Delegated),
+        None => Go::Done,
+    }
+}
+
+/// `change` is known. Where it is not, the file counts as changed when another client looks.
+fn delegated<'a>(
+    run: &mut RunningCall<'a>,
+    opening: &mut Opening,
+    result: Result<Output, Error>,
+) -> Result<Go<'a>, nfsstat4> {
+    if let (Some(delegation), Ok(Output::Attr(attr))) = (opening.write_delegation(), result) {
+        run.nfsd.files.note_given(delegation, attr.change);
+    }
+    Ok(Go::Done)
 }
 
 /// OPEN has come to its end.
@@ -655,17 +696,28 @@ fn delegation<'a>(
     opened: &OpenOutcome,
 ) -> open_delegation4<'a> {
     if let Some(state) = &opened.delegation {
-        return open_delegation4::OPEN_DELEGATE_READ(open_read_delegation4 {
-            stateid: files::stateid(run.nfsd.server.boot(), state),
-            recall: false,
-            // An empty entry: the client asks by ACCESS which other users may read.
-            permissions: nfsace4 {
-                type_: wire::nfs4::ACE4_ACCESS_ALLOWED_ACE_TYPE,
-                flag: 0,
-                access_mask: 0,
-                who: Opaque(&[]),
-            },
-        });
+        let (stateid, recall) = (files::stateid(run.nfsd.server.boot(), state), false);
+        // An empty entry: the client asks by ACCESS what other users may do.
+        let permissions = nfsace4 {
+            type_: wire::nfs4::ACE4_ACCESS_ALLOWED_ACE_TYPE,
+            flag: 0,
+            access_mask: 0,
+            who: Opaque(&[]),
+        };
+        return match state.share().access & WRITE {
+            0 => open_delegation4::OPEN_DELEGATE_READ(open_read_delegation4 {
+                stateid,
+                recall,
+                permissions,
+            }),
+            _ => open_delegation4::OPEN_DELEGATE_WRITE(open_write_delegation4 {
+                stateid,
+                recall,
+                // What is written is not flushed at CLOSE, as with other servers.
+                space_limit: nfs_space_limit4::NFS_LIMIT_SIZE(u64::MAX),
+                permissions,
+            }),
+        };
     }
     match args.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK {
         OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE => open_delegation4::OPEN_DELEGATE_NONE,

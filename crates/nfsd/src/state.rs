@@ -133,7 +133,10 @@ fn check_unseen(
 ) -> Result<bool, nfsstat4> {
     match Special::of(stateid) {
         Some(Special::Anonymous) => anonymous(run, key, access),
-        Some(Special::Bypass) if access == READ => Ok(false),
+        Some(Special::Bypass) if access == READ => {
+            break_for(run, key, access)?;
+            Ok(false)
+        }
         Some(Special::Bypass) => anonymous(run, key, access),
         Some(_) => Err(nfsstat4::NFS4ERR_BAD_STATEID),
         None => {
@@ -156,9 +159,7 @@ fn anonymous(run: &mut RunningCall<'_>, key: FileKey, access: u32) -> Result<boo
     while let Err(refused) = run.nfsd.files.check_anonymous(key, access) {
         run.nfsd.clear(refused, run.now)?;
     }
-    if access & WRITE != 0 {
-        break_delegations(run, key)?;
-    }
+    break_for(run, key, access)?;
     Ok(false)
 }
 
@@ -169,8 +170,18 @@ fn anonymous(run: &mut RunningCall<'_>, key: FileKey, access: u32) -> Result<boo
 /// NFS4ERR_DELAY.
 #[inline]
 pub(crate) fn break_delegations(run: &mut RunningCall<'_>, file: FileKey) -> Result<(), nfsstat4> {
+    break_for(run, file, WRITE)
+}
+
+/// The same of a file that is about to be changed ([`WRITE`]), or read.
+#[inline]
+pub(crate) fn break_for(
+    run: &mut RunningCall<'_>,
+    file: FileKey,
+    access: u32,
+) -> Result<(), nfsstat4> {
     let client = run.client().map_or(NO_CLIENT, |client| client.id);
-    run.nfsd.break_delegations(client, file, run.now)
+    run.nfsd.break_delegations(client, file, access, run.now)
 }
 
 /// The id of no client.
@@ -194,10 +205,7 @@ pub(crate) fn check_old(
     while let Err(refused) = nfsd.files.check_anonymous(file, access) {
         nfsd.clear(refused, now)?;
     }
-    match access & WRITE {
-        0 => Ok(()),
-        _ => break_old(nfsd, now, file),
-    }
+    nfsd.break_delegations(NO_CLIENT, file, access, now)
 }
 
 /// Whether no client has a delegation of a file that NFSv3 is about to change.
@@ -210,12 +218,13 @@ pub(crate) fn break_old(
     now: machine::Nanos,
     file: FileKey,
 ) -> Result<(), nfsstat4> {
-    nfsd.break_delegations(NO_CLIENT, file, now)
+    nfsd.break_delegations(NO_CLIENT, file, WRITE, now)
 }
 
 impl crate::Nfsd {
-    /// The same for a client of NFSv4 by its id, or for NFSv3 ([`NO_CLIENT`]). No client is
-    /// given a delegation either while the change is under way.
+    /// The same for a client of NFSv4 by its id, or for NFSv3 ([`NO_CLIENT`]), that is about to
+    /// change a file ([`WRITE`]), or to read it. No client is given a delegation either while a
+    /// change is under way.
     ///
     /// # Errors
     /// NFS4ERR_DELAY.
@@ -223,10 +232,13 @@ impl crate::Nfsd {
         &self,
         client: u64,
         file: FileKey,
+        access: u32,
         now: machine::Nanos,
     ) -> Result<(), nfsstat4> {
-        self.files.rest(file, now);
-        while let Err(refused) = self.files.break_delegations(client, file, now) {
+        if access & WRITE != 0 {
+            self.files.rest(file, now);
+        }
+        while let Err(refused) = self.files.break_delegations(client, file, access, now) {
             self.clear(refused, now)?;
         }
         Ok(())

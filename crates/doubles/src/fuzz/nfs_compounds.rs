@@ -416,8 +416,10 @@ fn keep(result: nfs_resop4<'_>, known: &mut KnownClient, from: &mut Reader<'_>) 
         res::OP_GETFH(GETFH4res::NFS4_OK(handle)) => known.keep_handle(handle.0),
         res::OP_OPEN(OPEN4res::NFS4_OK(open)) => {
             known.keep_stateid(open.stateid);
-            if let open_delegation4::OPEN_DELEGATE_READ(read) = open.delegation {
-                known.keep_stateid(read.stateid);
+            match open.delegation {
+                open_delegation4::OPEN_DELEGATE_READ(read) => known.keep_stateid(read.stateid),
+                open_delegation4::OPEN_DELEGATE_WRITE(write) => known.keep_stateid(write.stateid),
+                _ => {}
             }
         }
         res::OP_LOCK(LOCK4res::NFS4_OK(stateid))
@@ -698,7 +700,7 @@ fn open(owner: state_owner4<'static>, seqid: u32, from: &mut Choices<'_>) -> nfs
         attrmask: List::Of(&[1 << FATTR4_SIZE]),
         attr_vals: Opaque(&[0; 8]),
     };
-    let share_access = (1 + from.word() % 3) | [0, 0x100, 0x400][from.below(3)];
+    let share_access = (1 + from.word() % 3) | [0, 0x100, 0x200, 0x400][from.below(4)];
     nfs_argop4::OP_OPEN(OPEN4args {
         seqid,
         share_access,

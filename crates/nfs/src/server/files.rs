@@ -1,5 +1,5 @@
 //! What clients have of files: opens with share reservations, byte-range
-//! locks, read delegations, and the state ids that name them (RFC 8881,
+//! locks, delegations, and the state ids that name them (RFC 8881,
 //! sections 8.2, 9, 10.4; RFC 7530, section 9).
 //!
 //! Files lie in shards, each behind a lock that opens, closes and locks take.
@@ -24,8 +24,8 @@ use wire::nfs4::{clientid4, nfsstat4, stateid4};
 
 use super::locks::{Lock, LockOwner, Locks, Range};
 use super::secret::{For, Secret};
-pub use delegation::Recall;
 use delegation::{Delegation, RECALLS};
+pub use delegation::{DelegationHolder, HolderQuestion, HolderView, Recall};
 use held::{LockStates, Opens};
 use locking::LockWaiter;
 pub use locking::{LockArgs, Waiter};
@@ -219,8 +219,8 @@ pub struct OpenArgs<'a> {
     pub file: FileKey,
     /// How.
     pub share: ShareReservation,
-    /// A read delegation is welcome, and can be recalled: the file handle by
-    /// which the client has the file.
+    /// A delegation is welcome, of writing where the open is, and can be recalled: the file
+    /// handle by which the client has the file.
     pub delegate: Option<&'a [u8]>,
     /// OPEN_CONFIRM is to come before the state is good for anything.
     pub must_confirm: bool,
@@ -237,7 +237,7 @@ pub struct OpenOutcome {
     pub stateid: stateid4,
     /// It is one more: the file system is to be told.
     pub is_new: bool,
-    /// A read delegation.
+    /// A delegation.
     pub delegation: Option<Arc<State>>,
 }
 
@@ -555,9 +555,7 @@ impl Files {
         let owner = self.owner_id(args.client, OwnerKind::Open, args.owner);
         // Also what the owner itself has (RFC 8881, section 9.7).
         file.check_share(args.share)?;
-        if args.share.access & WRITE != 0 || args.share.deny & READ != 0 {
-            file.check_delegations(self, args.client, args.now)?;
-        }
+        file.check_delegations(self, args.client, args.share.breaks(), args.now)?;
         let known = file.opens.of_owner(owner).map(|open| open.state.clone());
         let is_new = known.is_none();
         let state = match known {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use machine::Nanos;
-use nfs::server::files::{FileKey, LockArgs, NlmOwner, ShareReservation, Waiter};
+use nfs::server::files::{FileKey, LockArgs, NlmOwner, READ, ShareReservation, WRITE, Waiter};
 use nfs::server::locks::{Lock, Range};
 use wire::nfs4::nfsstat4;
 use wire::nlm4::{
@@ -91,6 +91,7 @@ impl Locking<'_> {
         if self.nfsd.server.is_in_grace(self.now) {
             return Err(nlm4_stats::NLM4_DENIED_GRACE_PERIOD);
         }
+        self.break_delegations(args.exclusive)?;
         let client = self.host(args.alock.caller_name.0);
         let name = owner_name(&args.alock);
         let files = &self.nfsd.files;
@@ -111,6 +112,15 @@ impl Locking<'_> {
         Ok(None)
     }
 
+    /// A client with a delegation has locks that weft does not know: it is to return it. The
+    /// file gets none until the lock is surely taken.
+    fn break_delegations(&self, is_exclusive: bool) -> Result<(), nlm4_stats> {
+        let access = if is_exclusive { WRITE } else { READ };
+        self.nfsd.files.rest(self.key, self.now);
+        let broken = (self.nfsd).break_delegations(NO_CLIENT, self.key, access, self.now);
+        broken.map_err(|_| nlm4_stats::NLM4_DENIED_GRACE_PERIOD)
+    }
+
     /// LOCK; by a host that tells when it starts again (`is_monitored`) or never does.
     pub(super) fn lock(
         &self,
@@ -123,10 +133,7 @@ impl Locking<'_> {
         }
         let caller_name = args.alock.caller_name.0;
         self.check_grace(caller_name, args.reclaim)?;
-        if args.exclusive {
-            let broken = self.nfsd.break_delegations(NO_CLIENT, self.key, self.now);
-            broken.map_err(|_| nlm4_stats::NLM4_DENIED_GRACE_PERIOD)?;
-        }
+        self.break_delegations(args.exclusive)?;
         let client = self.admit_host(caller_name, args.state, is_monitored)?;
         let name = owner_name(&args.alock);
         let by = NlmOwner {

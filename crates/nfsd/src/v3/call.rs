@@ -6,7 +6,7 @@ use link::{CommandMemory, Link};
 use machine::{Nanos, Tag};
 use mem::Pool;
 use nfs::connection::{Connection, Credential};
-use nfs::server::files::{FileKey, READ, WRITE};
+use nfs::server::files::{FileKey, HolderView, READ, WRITE};
 use store::fs::access::rights;
 use store::fs::{
     self, Asker, Attr, Caller, FileId, FileSystem, FsOp, New, Output, Progress, Rights, Time,
@@ -20,6 +20,7 @@ use super::{ExportFound, acl, convert, results};
 use crate::answers::{AnswerWait, Answers};
 use crate::call::{Around, CallIo, Step};
 use crate::duplicate_request_cache::{AddressReplies, CallBegun, CallKey};
+use crate::holder::Heard;
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::state;
 use crate::{Granted, Nfsd, View};
@@ -35,6 +36,10 @@ enum Do {
     /// What a name in this directory leads to, of which no client may have a
     /// delegation.
     Release(usize),
+    /// What a client of NFSv4 says of the object that it writes by a delegation.
+    Hear,
+    /// It is changed, as that client says.
+    Touch,
     /// The directory that the directory lies in.
     Up,
     /// The procedure itself.
@@ -56,9 +61,8 @@ fn steps(procedure: V3Procedure) -> (&'static [Do], bool) {
     };
     match procedure {
         NFSPROC3_NULL => (&[], false),
-        NFSPROC3_GETATTR | NFSPROC3_ACCESS | NFSPROC3_FSINFO | NFSPROC3_PATHCONF => {
-            (&[Main], false)
-        }
+        NFSPROC3_GETATTR => (&[Hear, Main, Touch], false),
+        NFSPROC3_ACCESS | NFSPROC3_FSINFO | NFSPROC3_PATHCONF => (&[Main], false),
         NFSPROC3_LOOKUP => (&[Main, Found, After(0)], false),
         NFSPROC3_READLINK | NFSPROC3_READ | NFSPROC3_FSSTAT => (&[Main, After(0)], false),
         NFSPROC3_READDIR | NFSPROC3_READDIRPLUS => (&[Up, Main, After(0)], false),
@@ -139,6 +143,8 @@ pub(super) struct V3CallState {
     reserved: u32,
     /// A limit has held it back, and does not any more.
     is_let_go: bool,
+    /// What a client says that has a write delegation of its object.
+    view: Option<HolderView>,
 }
 
 /// What a step comes to.
@@ -221,6 +227,7 @@ impl V3CallState {
             is_dropped: false,
             reserved: 0,
             is_let_go: false,
+            view: None,
         }
     }
 
@@ -247,8 +254,9 @@ impl V3CallState {
             let came = around.link.machine.call(tag);
             let known = CallKey::new(came.xid, procedure.number(), &by, came.args);
             call.known = Some((around.peer.address_replies(around.nfsd).clone(), known));
-            (call.may_be_again, call.since) = (true, around.now);
+            call.may_be_again = true;
         }
+        call.since = around.now;
         call
     }
 
@@ -275,6 +283,14 @@ impl V3CallState {
             now,
             is_open: false,
             from: self.from,
+        }
+    }
+
+    /// The same in a step: what another client has changed is not the caller's doing.
+    fn caller_in(&self, step: Do, now: Time) -> Caller<'_> {
+        Caller {
+            is_open: step == Do::Touch,
+            ..self.caller(now)
         }
     }
 
@@ -334,7 +350,7 @@ impl V3CallState {
                     return step;
                 }
                 V3Next::Ask(op) => {
-                    let caller = self.caller(around.time);
+                    let caller = self.caller_in(step, around.time);
                     let fs = granted.export.fs();
                     match fs.start(&caller, op, around.files, around.token) {
                         Progress::Done(result) => result,
@@ -425,6 +441,11 @@ impl V3CallState {
             // The second entry of a directory names it.
             (Do::Up, V3Asked::Readdir(_, args)) => goes_on && args.cookie < 2,
             (Do::Found, _) => goes_on && self.found_attr.is_none(),
+            (Do::Touch, _) => {
+                let size = self.after[0].as_ref().map(|attr| attr.size);
+                let both = self.view.zip(size);
+                goes_on && both.is_some_and(|(view, size)| view.is_modified(size))
+            }
             _ => goes_on,
         }
     }
@@ -445,11 +466,33 @@ impl V3CallState {
                 V3Next::Done(Ok(Output::File(self.files[0])))
             }
             Do::Up => V3Next::Ask(FsOp::Parent { dir: self.files[0] }),
+            Do::Hear => self.hear(with),
+            Do::Touch => {
+                let set = fs::SetAttr {
+                    modified: Some(fs::SetTime::Server),
+                    ..fs::SetAttr::default()
+                };
+                let (file, guard) = (self.files[0], None);
+                V3Next::Ask(FsOp::Setattr { file, set, guard })
+            }
             Do::Main => match self.main(asked, with) {
                 Ok(next) => next,
                 Err(status) => V3Next::Refused(status),
             },
         }
+    }
+
+    /// What another client says of the object.
+    fn hear<'a>(&mut self, with: &With<'_>) -> V3Next<'a> {
+        let key = (with.fs().info().instance, self.files[0].0);
+        let times = (self.since, with.now);
+        match with.nfsd.hear_holder(state::NO_CLIENT, key, times) {
+            Ok(Heard::NotYet) => return V3Next::Waits(Step::NoMemory),
+            Ok(Heard::View(view)) => self.view = Some(view),
+            Ok(Heard::Nothing) => {}
+            Err(_) => return V3Next::Refused(nfsstat3::NFS3ERR_JUKEBOX),
+        }
+        V3Next::Done(Ok(Output::Done))
     }
 
     /// The procedure itself, or why it is refused before any file system is
@@ -630,6 +673,11 @@ impl V3CallState {
                 if let Err(status) = checked {
                     self.status = status;
                 }
+            }
+            (Do::Hear, Ok(Output::Done)) => {}
+            (Do::Touch, Ok(Output::Attr(attr))) => {
+                let size = self.view.map_or(attr.size, |view| view.size);
+                self.done(Output::Attr(Attr { size, ..attr }));
             }
             // Then the procedure itself will say so.
             (Do::Release(_), Err(_)) => {}

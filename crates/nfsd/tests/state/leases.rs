@@ -149,7 +149,7 @@ fn the_administrator_evicts_clients_and_takes_exports_away() {
     );
     let mut b = world.client("b", 1);
     let args = OPEN4args {
-        share_access: WRITE,
+        share_access: undelegated(&b, WRITE),
         ..opening(&b, "o", "f")
     };
     let opened = world.open(&mut b, args).unwrap();

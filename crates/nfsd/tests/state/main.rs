@@ -16,6 +16,7 @@ mod turns;
 mod version0;
 mod version3;
 mod world;
+mod write_delegations;
 
 /// Counts what clients cost.
 #[global_allocator]

@@ -9,6 +9,7 @@ use wire::rpc::accept_stat;
 use wire::xdr::{Decode, Encode, Opaque, Reader};
 
 use crate::world::*;
+use crate::write_delegations::delegated;
 use nfs_argop4 as arg;
 use nfsstat4::NFS4_OK;
 use nlm4_proc::*;
@@ -468,6 +469,18 @@ fn write_lock_waits_until_delegations_have_come_back() {
     };
     assert_eq!(one.lock(&mut world, shared), NLM4_GRANTED);
     assert_eq!(one.lock(&mut world, all(&file)), NLM4_DENIED_GRACE_PERIOD);
+    assert_eq!(world.called(client.conn).len(), 1, "it is recalled");
+}
+
+#[test]
+fn lock_waits_until_a_write_delegation_has_come_back() {
+    let (mut world, client, _, _, file) = delegated(1);
+    let mut one = Host::new(&mut world, "one", "192.0.2.1:700");
+    let shared = Wanted {
+        exclusive: false,
+        ..all(&file)
+    };
+    assert_eq!(one.lock(&mut world, shared), NLM4_DENIED_GRACE_PERIOD);
     assert_eq!(world.called(client.conn).len(), 1, "it is recalled");
 }
 

@@ -43,7 +43,7 @@ fn open_elsewhere(nfsd: &Nfsd, client: u64, owner: &[u8], file: (u64, u64)) -> A
 fn open(world: &mut World, client: &mut Client, name: &str) -> (Arc<State>, Vec<u8>) {
     let args = OPEN4args {
         seqid: 1,
-        share_access: BOTH,
+        share_access: undelegated(client, BOTH),
         openhow: openflag4::OPEN4_CREATE(createhow4::UNCHECKED4(mode())),
         ..opening(client, name, name)
     };

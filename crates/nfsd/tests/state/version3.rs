@@ -3,12 +3,13 @@
 use testkit::nfs::call::{call_header_of, write3};
 use wire::nfs3::{
     CREATE3args, GETATTR3args, LINK3args, READ3args, REMOVE3args, RENAME3args, SETATTR3args,
-    createhow3, diropargs3, nfs_proc3, nfsstat3, sattr3, set_atime, set_mtime,
+    createhow3, diropargs3, fattr3, nfs_proc3, nfsstat3, sattr3, set_atime, set_mtime,
 };
 use wire::nfs4::*;
 use wire::xdr::{Decode, Encode, Opaque, Reader};
 
 use crate::world::*;
+use crate::write_delegations::{delegated, give_back, look, op_of, say, seen};
 use nfsstat3::{NFS3_OK, NFS3ERR_ACCES, NFS3ERR_EXIST, NFS3ERR_JUKEBOX};
 use nfsstat4::NFS4_OK;
 
@@ -228,6 +229,48 @@ fn file_that_is_written_without_an_open_is_not_delegated_for_a_while() {
     let write = at(&handle).write(ANONYMOUS, 0, b"x");
     assert_eq!(world.last(&mut b, write), NFS4_OK);
     assert_eq!(delegation(&mut world), None);
+}
+
+#[test]
+fn file_that_a_client_writes_by_a_delegation_is_read_when_that_is_back() {
+    let (mut world, mut a, mut b, delegation, handle) = delegated(1);
+    let mut old = Old::new(&mut world, &mut b);
+    assert_eq!(old.read(&mut world, &handle), NFS3ERR_JUKEBOX);
+    let recalled = nfs_cb_opnum4::OP_CB_RECALL;
+    assert_eq!(op_of(&world.called(a.conn)[0]), recalled);
+    give_back(&mut world, &mut a, delegation, &handle);
+    assert_eq!(old.read(&mut world, &handle), NFS3_OK);
+}
+
+#[test]
+fn attributes_of_a_file_that_a_client_writes_by_a_delegation_are_as_that_client_says() {
+    let (mut world, mut a, mut b, _, handle) = delegated(1);
+    look(&mut world, &mut a, &handle);
+    let (given, _) = seen(&mut world, &a).unwrap();
+    let old = Old::new(&mut world, &mut b);
+    for (is_changed, size) in [(false, 4_u64), (true, 9)] {
+        world.server.advance(SECOND);
+        let before = world.server.time.seconds as u32;
+        let object = Opaque(&handle[..]);
+        let mut record = vec![0x80, 0, 0, 0];
+        record.extend(call_header_of(9, (NFS4_PROGRAM, 3, 1)));
+        GETATTR3args { object }.encode(&mut record);
+        record[3] = record.len() as u8 - 4;
+        world.server.receive(old.conn, &record);
+        assert!(world.server.sent(old.conn).is_empty(), "it waits");
+        // The first time it says what it was given.
+        let change = match is_changed {
+            true => u64::MAX,
+            false => given,
+        };
+        say(&mut world, &a, &handle, (change, size));
+        let answer = world.server.sent(old.conn);
+        let mut from = Reader::new(&answer[4 + 24..]);
+        assert_eq!(nfsstat3::decode(&mut from), Ok(NFS3_OK));
+        let found = fattr3::decode(&mut from).expect("attributes");
+        assert_eq!(found.size, size);
+        assert_eq!(found.mtime.seconds == before, is_changed);
+    }
 }
 
 /// A CREATE of a file that must not be there, or is taken as it is, changes nothing.

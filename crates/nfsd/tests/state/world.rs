@@ -90,6 +90,14 @@ pub fn opening<'a>(client: &Client, owner: &'a str, name: &'a str) -> OPEN4args<
     }
 }
 
+/// An access without a delegation.
+pub fn undelegated(client: &Client, access: u32) -> u32 {
+    match client.minor {
+        0 => access,
+        _ => access | OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
+    }
+}
+
 /// The attributes of a file that is made.
 pub fn mode() -> fattr4<'static> {
     fattr4 {
@@ -131,6 +139,8 @@ pub struct Opened {
     pub stateid: stateid4,
     pub rflags: u32,
     pub delegation: Option<stateid4>,
+    /// It is a write delegation.
+    pub may_write: bool,
     pub why_none: Option<why_no_delegation4>,
 }
 
@@ -182,8 +192,10 @@ impl Answer {
         self.ok(nfs_opnum4::OP_OPEN);
         self.with(|from| {
             let resok = OPEN4resok::decode(from).expect("what OPEN gives");
+            let may_write = matches!(resok.delegation, open_delegation4::OPEN_DELEGATE_WRITE(_));
             let (delegation, why_none) = match resok.delegation {
                 open_delegation4::OPEN_DELEGATE_READ(read) => (Some(read.stateid), None),
+                open_delegation4::OPEN_DELEGATE_WRITE(write) => (Some(write.stateid), None),
                 open_delegation4::OPEN_DELEGATE_NONE_EXT(none) => (
                     None,
                     Some(match none {
@@ -202,6 +214,7 @@ impl Answer {
                 stateid: resok.stateid,
                 rflags: resok.rflags,
                 delegation,
+                may_write,
                 why_none,
             }
         })
@@ -366,6 +379,12 @@ impl World {
     #[track_caller]
     pub fn plain(&mut self, conn: usize, minor: u32, ops: &Ops) -> Answer {
         self.send(conn, minor, ops);
+        self.arrived(conn)
+    }
+
+    /// The answer that has arrived on a connection.
+    #[track_caller]
+    pub fn arrived(&mut self, conn: usize) -> Answer {
         let mut records = cut(&mut self.server.sent(conn).into());
         if std::mem::take(&mut self.send_quietly) {
             let is_call = |record: &mut Vec<u8>| record[4..8] == [0; 4];
@@ -540,11 +559,11 @@ impl World {
         }
     }
 
-    /// A file that is made, open for all: its state id and handle.
+    /// A file that is made, open for all, without a delegation: its state id and handle.
     #[track_caller]
     pub fn create(&mut self, client: &mut Client, owner: &str, name: &str) -> (stateid4, Vec<u8>) {
         let args = OPEN4args {
-            share_access: BOTH,
+            share_access: undelegated(client, BOTH),
             openhow: openflag4::OPEN4_CREATE(createhow4::UNCHECKED4(mode())),
             ..opening(client, owner, name)
         };
@@ -616,6 +635,16 @@ impl World {
         op: nfs_cb_opnum4,
         status: nfsstat4,
     ) {
+        self.answer_with(client, called, (op, status, &[]));
+    }
+
+    /// The same, with a result that has a body.
+    pub fn answer_with(
+        &mut self,
+        client: &Client,
+        called: &Called,
+        (op, status, result): (nfs_cb_opnum4, nfsstat4, &[u8]),
+    ) {
         let mut body = Vec::new();
         for word in [called.xid, 1, 0, 0, 0, 0] {
             word.encode(&mut body);
@@ -638,6 +667,7 @@ impl World {
         .encode(&mut body);
         op.encode(&mut body);
         status.encode(&mut body);
+        body.extend(result);
         let mark = RecordMark {
             is_last: true,
             len: body.len() as u32,

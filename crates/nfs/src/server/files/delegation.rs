@@ -1,5 +1,6 @@
-//! Read delegations: given, recalled, returned, and taken away from clients that do
-//! not return them (RFC 8881, sections 10.2 and 10.4).
+//! Delegations: given, recalled, returned, and taken away from clients that do not
+//! return them (RFC 8881, sections 10.2 and 10.4); what the client of a write
+//! delegation says of its file (section 10.4.3).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,7 +8,7 @@ use std::sync::atomic::Ordering;
 use machine::{Nanos, locked, work};
 use wire::nfs4::{clientid4, nfsstat4, stateid4};
 
-use super::state::{GONE, READ, RECALLED, REVOKED, WRITE, stateid};
+use super::state::{GONE, RECALLED, REVOKED, WRITE, stateid};
 use super::{
     FileKey, FileStates, Files, OpenArgs, ShareReservation, State, StateKind, StateRefused,
 };
@@ -33,29 +34,90 @@ pub struct Recall {
     pub handle: Arc<[u8]>,
 }
 
+/// A question to the client with a write delegation: what its file is like there.
+#[derive(Clone, Debug)]
+pub struct HolderQuestion {
+    /// The delegation.
+    pub state: Arc<State>,
+    /// The file handle by which its client has it.
+    pub handle: Arc<[u8]>,
+    /// When it was put.
+    pub asked_at: Nanos,
+}
+
+/// What the client with a write delegation says of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HolderView {
+    /// `change`: another one than that which it was given, where it has changed the file.
+    pub change: u64,
+    /// Bytes.
+    pub size: u64,
+    /// `change` as it was given with the delegation, if that is known.
+    pub given: Option<u64>,
+}
+
+impl HolderView {
+    /// Whether the client has changed the file, of which the server has so many bytes (RFC
+    /// 8881, section 10.4.3).
+    pub fn is_modified(&self, size: u64) -> bool {
+        self.given != Some(self.change) || self.size != size
+    }
+}
+
+/// What there is to know of the client with a write delegation.
+#[derive(Debug)]
+pub enum DelegationHolder {
+    /// No other client has one.
+    Nobody,
+    /// It is to be asked.
+    Ask(HolderQuestion),
+    /// It was asked and has not answered yet.
+    Asked,
+    /// It has answered.
+    Says(HolderView),
+    /// It cannot say, or is returning the delegation.
+    Silent,
+}
+
 /// A delegation of a file.
 #[derive(Debug)]
 pub(super) struct Delegation {
     pub(super) state: Arc<State>,
     handle: Arc<[u8]>,
+    /// Of a write delegation: `change` as its client was given it.
+    given: Option<u64>,
+    /// It was asked then, and has not answered yet.
+    asked_at: Option<Nanos>,
+    /// What it said when it was asked then; `None` where it could not say.
+    said: Option<(Nanos, Option<HolderView>)>,
+}
+
+impl Delegation {
+    fn is_write(&self) -> bool {
+        self.state.share().access & WRITE != 0
+    }
 }
 
 impl FileStates {
-    /// Refuses while others have delegations.
+    /// Refuses while others have delegations that `access` is in the way of: any where it is
+    /// [`WRITE`], else write delegations.
     pub(super) fn check_delegations(
         &self,
         files: &Files,
         client: clientid4,
+        access: u32,
         now: Nanos,
     ) -> Result<(), StateRefused> {
         work::spend(self.delegations.len() as u64);
-        let others = || self.delegations.iter().filter(|d| d.state.client != client);
+        let in_the_way =
+            |d: &&Delegation| d.state.client != client && (access & WRITE != 0 || d.is_write());
+        let others = || self.delegations.iter().filter(in_the_way);
         if others().next().is_none() {
             return Ok(());
         }
         let clients = others().map(|delegation| delegation.state.client).collect();
         let mut recalls = Vec::new();
-        for Delegation { state, handle } in others().filter(|d| !d.state.is_recalled()) {
+        for Delegation { state, handle, .. } in others().filter(|d| !d.state.is_recalled()) {
             state.mark(RECALLED);
             recalls.push(Recall {
                 state: state.clone(),
@@ -93,7 +155,9 @@ impl Files {
         self.recall_place(file).store(until, Ordering::Relaxed);
     }
 
-    /// A read delegation for a file that no client writes, if its client has none.
+    /// A delegation, if its client has none: for a client that writes, of a file that no other
+    /// has open or locked, nor a host of NFSv3; for one that reads, of a file that no client
+    /// writes.
     pub(super) fn delegate(
         &self,
         file: &mut FileStates,
@@ -103,17 +167,27 @@ impl Files {
         let writes = |share: ShareReservation| share.access & WRITE != 0;
         work::spend(file.delegations.len() as u64);
         let in_the_way = |state: &State| state.client == args.client || state.is_recalled();
-        let is_free = args.share.access & WRITE == 0
-            && file.opens.find_share(writes).is_none()
-            && !file.delegations.iter().any(|d| in_the_way(&d.state));
+        let is_free = match writes(args.share) {
+            true => {
+                !file.opens.has_others(args.client)
+                    && !file.lock_states.has_others(args.client)
+                    && file.shares.is_empty()
+                    && file.delegations.is_empty()
+            }
+            false => {
+                file.opens.find_share(writes).is_none()
+                    && !file.delegations.iter().any(|d| in_the_way(&d.state))
+            }
+        };
         let rests_until = self.recall_place(args.file).load(Ordering::Relaxed);
         let has_room = self.delegations.load(Ordering::Relaxed) < self.delegations_max
             && file.delegations.len() < OF_FILE_MAX;
         if !is_free || !has_room || args.now < rests_until {
             return None;
         }
+        // No more than the open: what that did not ask for was not checked.
         let share = ShareReservation {
-            access: READ,
+            access: args.share.access,
             deny: 0,
         };
         let state = self.add(
@@ -127,8 +201,77 @@ impl Files {
         file.delegations.push(Delegation {
             state: state.clone(),
             handle: handle.into(),
+            given: None,
+            asked_at: None,
+            said: None,
         });
         Some(state)
+    }
+
+    /// Calls `change` with a delegation, while it is there.
+    fn with_delegation(&self, state: &Arc<State>, change: impl FnOnce(&mut Delegation)) {
+        let mut shard = self.shard(state.file);
+        let its = shard.get_mut(&state.file).map(|file| &mut file.delegations);
+        let mut all = its.into_iter().flatten();
+        if let Some(delegation) = all.find(|d| Arc::ptr_eq(&d.state, state)) {
+            change(delegation);
+        }
+    }
+
+    /// `change` of a file as its client is given it with a write delegation.
+    pub fn note_given(&self, state: &Arc<State>, change: u64) {
+        self.with_delegation(state, |delegation| delegation.given = Some(change));
+    }
+
+    /// What the client with a write delegation says to one that looks at the file, and began
+    /// to at `since`: what it said before does not count.
+    pub fn ask_holder(
+        &self,
+        file: FileKey,
+        client: clientid4,
+        (since, now): (Nanos, Nanos),
+    ) -> DelegationHolder {
+        if !self.has_delegations() {
+            return DelegationHolder::Nobody;
+        }
+        let mut shard = self.shard(file);
+        // A write delegation is the only one of its file.
+        let its = shard.get_mut(&file);
+        let its = its.and_then(|file| file.delegations.first_mut());
+        let Some(its) = its.filter(|d| d.is_write() && d.state.client != client) else {
+            return DelegationHolder::Nobody;
+        };
+        if its.state.is_recalled() {
+            return DelegationHolder::Silent;
+        }
+        match its.said {
+            Some((asked_at, said)) if asked_at >= since => {
+                said.map_or(DelegationHolder::Silent, DelegationHolder::Says)
+            }
+            _ if its.asked_at.is_some() => DelegationHolder::Asked,
+            _ => {
+                its.asked_at = Some(now);
+                DelegationHolder::Ask(HolderQuestion {
+                    state: its.state.clone(),
+                    handle: its.handle.clone(),
+                    asked_at: now,
+                })
+            }
+        }
+    }
+
+    /// The client with a write delegation has answered: `change` and `size`, if it could.
+    pub fn holder_said(&self, question: &HolderQuestion, said: Option<(u64, u64)>) {
+        self.with_delegation(&question.state, |delegation| {
+            let given = delegation.given;
+            let view = said.map(|(change, size)| HolderView {
+                change,
+                size,
+                given,
+            });
+            delegation.said = Some((question.asked_at, view));
+            delegation.asked_at = None;
+        });
     }
 
     /// Whether any client has a delegation of anything.
@@ -137,8 +280,9 @@ impl Files {
         self.delegations.load(Ordering::Relaxed) > 0
     }
 
-    /// A client is about to write, set attributes of, link, rename or remove
-    /// the file: delegations of others are to be recalled first.
+    /// A client is about to write, set attributes of, link, rename or remove the file
+    /// ([`WRITE`]), or to read it ([`super::READ`]): delegations of others that this is in the way of
+    /// are to be recalled first.
     ///
     /// # Errors
     /// [`StateRefused::Recall`].
@@ -147,6 +291,7 @@ impl Files {
         &self,
         client: clientid4,
         file: FileKey,
+        access: u32,
         now: Nanos,
     ) -> Result<(), StateRefused> {
         if !self.has_delegations() {
@@ -154,7 +299,7 @@ impl Files {
         }
         let shard = self.shard(file);
         match shard.get(&file) {
-            Some(file) => file.check_delegations(self, client, now),
+            Some(file) => file.check_delegations(self, client, access, now),
             None => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
 //! Opens and states of locks of one file, found without looking at all of them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use machine::work;
@@ -27,6 +28,8 @@ pub(super) struct Opens {
     by_owner: HashMap<LockOwner, Open>,
     /// The bits of their shares, and whose they are.
     shares: BTreeSet<(u64, LockOwner)>,
+    /// How many each client has.
+    by_client: BTreeMap<clientid4, usize>,
 }
 
 impl Opens {
@@ -42,6 +45,11 @@ impl Opens {
     pub(super) fn find(&self, state: &State) -> Option<&Open> {
         let open = self.of_owner(state.owner.id);
         open.filter(|open| std::ptr::eq(&*open.state, state))
+    }
+
+    /// Whether a client other than this one has an open.
+    pub(super) fn has_others(&self, client: clientid4) -> bool {
+        self.by_client.keys().any(|&other| other != client)
     }
 
     /// An open whose share is one of those that `which` names.
@@ -60,6 +68,7 @@ impl Opens {
         let asked = 1 << bits;
         let state = state.clone();
         self.shares.insert((bits, owner));
+        *self.by_client.entry(state.client).or_default() += 1;
         self.by_owner.insert(owner, Open { state, asked });
     }
 
@@ -69,6 +78,12 @@ impl Opens {
         if is_there {
             self.by_owner.remove(&state.owner.id);
             self.shares.remove(&(state.share().bits(), state.owner.id));
+            if let Entry::Occupied(mut count) = self.by_client.entry(state.client) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
         is_there
     }
@@ -124,6 +139,13 @@ impl LockStates {
     pub(super) fn has(&self, state: &State) -> bool {
         let found = self.of_owner(state.owner.id);
         found.is_some_and(|found| std::ptr::eq(&**found, state))
+    }
+
+    /// Whether a client other than this one has a lock.
+    pub(super) fn has_others(&self, client: clientid4) -> bool {
+        let edges = [self.by_open.first(), self.by_open.last()];
+        let mut clients = edges.into_iter().flatten().map(|(of, ..)| *of);
+        clients.any(|of| of != client)
     }
 
     pub(super) fn insert(&mut self, state: &Arc<State>) {

@@ -170,12 +170,9 @@ impl Files {
             // What it has itself is not in its way.
             file.shares.remove(state);
         }
-        let checked = file.check_share(share).and_then(|()| {
-            match share.access & WRITE != 0 || share.deny & READ != 0 {
-                true => file.check_delegations(self, by.client, now),
-                false => Ok(()),
-            }
-        });
+        let checked = file
+            .check_share(share)
+            .and_then(|()| file.check_delegations(self, by.client, share.breaks(), now));
         let state = match (checked, before) {
             (Err(refused), before) => {
                 before.iter().for_each(|state| file.shares.insert(state));

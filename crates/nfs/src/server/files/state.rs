@@ -25,7 +25,7 @@ pub enum StateKind {
     },
     /// A file that an owner of a host of NFSv3 has open, and says so.
     Share,
-    /// A read delegation.
+    /// A delegation, of writing where its share is.
     Delegation,
     /// A copy that goes on after COPY was answered (RFC 7862, section 4.8).
     Copy,
@@ -210,6 +210,15 @@ impl ShareReservation {
 
     pub(super) fn conflicts(self, other: ShareReservation) -> bool {
         self.access & other.deny != 0 || self.deny & other.access != 0
+    }
+
+    /// What an open so does to delegations of others: [`WRITE`] ends all of them, else those
+    /// of writing end.
+    pub(super) fn breaks(self) -> u32 {
+        match self.access & WRITE != 0 || self.deny & READ != 0 {
+            true => WRITE,
+            false => READ,
+        }
     }
 
     pub(super) fn union(self, other: ShareReservation) -> ShareReservation {

@@ -239,7 +239,7 @@ fn delegations_are_given_recalled_and_taken_away() {
         (stateid(7, &second), &b"handle"[..], vec![B])
     );
     assert!(recalled(wants(A, WRITE, 1)).unwrap().is_empty());
-    let breaks = |client| recalled(files.break_delegations(client, FILE, 2));
+    let breaks = |client| recalled(files.break_delegations(client, FILE, WRITE, 2));
     assert!(breaks(A).unwrap().is_empty());
     assert_eq!(files.return_delegation(&second), Ok(()));
     let again = files.return_delegation(&second);
@@ -448,18 +448,20 @@ fn the_administrator_takes_a_file_system_away() {
     let mut other = args(A, b"o", READ | WRITE, 0);
     other.file = (2, 1);
     other.delegate = Some(b"h");
-    let state = files.open(&other).unwrap().state;
+    let opened = files.open(&other).unwrap();
+    let (state, delegation) = (opened.state, opened.delegation.expect("it is alone"));
     let (locks, _) = files.lock_first(&state, b"l", lock(0, 1, true)).unwrap();
     let removed = files.take_away(&mut files.revoke_system(2));
     assert!(removed.is_done);
     assert_eq!((removed.losers, removed.closed), (vec![A], vec![(2, 1)]));
-    for state in [&state, &locks] {
+    for state in [&state, &delegation, &locks] {
         let revoked = Err(nfsstat4::NFS4ERR_ADMIN_REVOKED);
         assert_eq!(state.check(1, true), revoked);
     }
     assert_eq!(files.close(&state), Err(nfsstat4::NFS4ERR_BAD_STATEID));
     assert_eq!(kept.check(1, true), Ok(()));
     assert_eq!(files.free(&state), Ok(false));
+    assert_eq!(files.free(&delegation), Ok(false));
     assert_eq!(files.free(&locks), Ok(true), "that was all of it");
     assert!(!files.has_state(A));
     files.close(&kept).unwrap();
@@ -822,8 +824,15 @@ fn file_that_is_open_to_write_is_not_delegated() {
         files.open(&args).unwrap().delegation.is_some()
     };
     assert!(!files.has_delegations());
-    assert!(!delegate(B, WRITE, 1));
-    assert!(!delegate(A, READ, 1), "another writes it");
+    let writes = OpenArgs {
+        file: (1, 1),
+        ..args(B, b"o", WRITE, 0)
+    };
+    files.open(&writes).unwrap();
+    assert!(
+        !delegate(A, READ, 1) && !delegate(A, WRITE, 1),
+        "another writes it"
+    );
     assert!(!files.has_delegations());
     assert!(delegate(A, READ, 2) && delegate(A, READ, 3));
     assert!(files.has_delegations());

@@ -1,0 +1,87 @@
+//! What a file is like at the client that has a write delegation of it (RFC 8881, section
+//! 10.4.3): others that look at it are told what that client says.
+
+use machine::Nanos;
+use nfs::server::files::{DelegationHolder, FileKey, HolderView, READ};
+use wire::nfs4::{clientid4, nfsstat4};
+
+use crate::Nfsd;
+use crate::call::RunningCall;
+use crate::callback::Errand;
+use crate::pseudo::PseudoPlace;
+use crate::state::NO_CLIENT;
+
+/// A client that has not answered in this time is to return its delegation. What waits for it
+/// waits as if for memory.
+const PATIENCE: Nanos = 300_000_000;
+
+/// What is known of a file.
+pub(crate) enum Heard {
+    /// No other client writes it unseen.
+    Nothing,
+    /// One does, and says this.
+    View(HolderView),
+    /// One does, and is being asked.
+    NotYet,
+}
+
+impl Nfsd {
+    /// What the client says, other than `client`, that has a write delegation of a file; to one
+    /// that has waited for it since then.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY where it cannot say, and is to return the delegation.
+    pub(crate) fn hear_holder(
+        &self,
+        client: clientid4,
+        file: FileKey,
+        (since, now): (Nanos, Nanos),
+    ) -> Result<Heard, nfsstat4> {
+        match self.files.ask_holder(file, client, (since, now)) {
+            DelegationHolder::Nobody => Ok(Heard::Nothing),
+            DelegationHolder::Says(view) => Ok(Heard::View(view)),
+            DelegationHolder::Ask(question) => {
+                self.post(Errand::Getattr(question), now);
+                Ok(Heard::NotYet)
+            }
+            DelegationHolder::Asked if now.saturating_sub(since) < PATIENCE => Ok(Heard::NotYet),
+            DelegationHolder::Asked | DelegationHolder::Silent => {
+                self.break_delegations(client, file, READ, now)?;
+                Ok(Heard::Nothing)
+            }
+        }
+    }
+}
+
+impl RunningCall<'_> {
+    /// Whether what the client says that has a write delegation of the current file is known,
+    /// if there is one other than the caller: in `flow.view`. Else the operation waits.
+    ///
+    /// # Errors
+    /// As [`Nfsd::hear_holder`].
+    #[inline]
+    pub(crate) fn hear_holder(&mut self) -> Result<bool, nfsstat4> {
+        match self.nfsd.files.has_delegations() {
+            true => self.ask_holder(),
+            false => Ok(true),
+        }
+    }
+
+    fn ask_holder(&mut self) -> Result<bool, nfsstat4> {
+        let place = self.current()?;
+        if let PseudoPlace::Pseudo(_) = place {
+            return Ok(true);
+        }
+        let key = self.key(place)?;
+        let client = self.client().map_or(NO_CLIENT, |client| client.id);
+        let now = self.now;
+        let since = *self.flow.looks_since.get_or_insert(now);
+        match self.nfsd.hear_holder(client, key, (since, now))? {
+            Heard::NotYet => return Ok(false),
+            Heard::View(view) => self.flow.view = Some(view),
+            Heard::Nothing => {}
+        }
+        self.flow.looks_since = None;
+        Ok(true)
+    }
+}
