@@ -38,4 +38,10 @@ pub trait Accounts: Send + Sync {
     /// # Errors
     /// The database cannot be asked.
     fn number(&self, kind: AccountKind, name: &str) -> Result<Option<u32>, AccountsUnavailable>;
+
+    /// The numbers of all groups that a user is in; none of one that is not known.
+    ///
+    /// # Errors
+    /// The database cannot be asked.
+    fn groups(&self, uid: u32) -> Result<Vec<u32>, AccountsUnavailable>;
 }

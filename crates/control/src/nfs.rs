@@ -60,6 +60,9 @@ pub(crate) fn read(
         lease_ms: LEASE_MS.read(sink, section, default.lease_ms),
         grace_ms: GRACE_MS.read(sink, section, default.grace_ms),
         state,
+        manage_gids: section
+            .and_then(|section| section.flag(sink, "manage_gids"))
+            .unwrap_or(default.manage_gids),
         tls: tls(sink, section, folder),
         kerberos: section.and_then(|section| kerberos::read(sink, section, folder)),
     };

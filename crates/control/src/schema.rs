@@ -326,6 +326,7 @@ pub const SCHEMA: &[Keys] = &[
             key("lease_ms", Takes::Number),
             key("grace_ms", Takes::Number),
             key("state", Takes::File),
+            key("manage_gids", Takes::Flag),
             key("tls", Takes::Table(NFS_TLS)),
             key("kerberos", Takes::Table(KERBEROS)),
         ],

@@ -7,13 +7,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use auth::user::Accounts;
 use link::{CommandMemory, Link, Stream, StreamTokens};
 use machine::{Nanos, Tag, work};
 use mem::Pool;
 use nfs::connection::{Connection, RpcServerFatalError, ServerOp};
 use nfsd::offload::{CopyWork, WorkAround};
 use nfsd::xprtsec::ShownCertificate;
-use nfsd::{Around, Execution, Exports, Nfsd, Peer, Step, prepare};
+use nfsd::{Around, Elsewhere, Execution, Exports, Nfsd, Peer, Step, prepare};
 use reactor::{Completion, Driver, Token, Wait};
 use store::fs::{FileSystem, Task, Time};
 use wire::rpc::RecordMark;
@@ -57,6 +58,8 @@ pub struct NfsdDouble {
     pub records: Vec<nfs::server::Record>,
     /// What others do meanwhile, each time that something was kept.
     pub after_save: Option<Meanwhile>,
+    /// The users and groups of its machine.
+    pub accounts: Option<Box<dyn Accounts>>,
     /// The time of day; [`NfsdDouble::advance`] moves both clocks.
     pub time: Time,
     /// What is done without a pause may cost so many units ([`machine::work`]).
@@ -90,6 +93,7 @@ impl NfsdDouble {
             nfsd,
             records: Vec::new(),
             after_save: None,
+            accounts: None,
             time: Time {
                 seconds: 1_000_000,
                 nanos: 0,
@@ -544,6 +548,10 @@ impl NfsdDouble {
         let mut step = self.around(conn, tag, |around| go(&mut execution, around));
         while let Step::Elsewhere(_) | Step::Turn = step {
             self.save();
+            if let Step::Elsewhere(Elsewhere::Groups(uid)) = step {
+                let accounts = self.accounts.as_deref().expect("a database of users");
+                self.nfsd.groups.look_up(uid, accounts, self.driver.now);
+            }
             step = self.around(conn, tag, |around| execution.go_on(around));
         }
         let c = &mut self.conns[conn];

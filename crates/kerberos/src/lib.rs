@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 pub use acceptor::Acceptor;
 pub use initiator::{Initiator, Keys};
-pub use users::Users;
+pub use users::{UserDatabase, Users};
 pub use words::Failure;
 
 /// Why there is no context, in words for the one who runs the server or the client.

@@ -9,6 +9,10 @@ use nix::unistd::{self, Gid, Group, Uid, getgrouplist};
 /// Groups of one user at most; further ones are left out.
 const GIDS_MAX: usize = 1024;
 
+/// The users and groups of this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserDatabase;
+
 /// The users of one realm, by the user database of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Users {
@@ -34,15 +38,13 @@ impl Users {
         let Some(name) = self.name_of(principal) else {
             return Ok(None);
         };
-        let entry = known(unistd::User::from_name(name))?;
-        let (Some(entry), Ok(name)) = (entry, CString::new(name)) else {
+        let Some(entry) = known(unistd::User::from_name(name))? else {
             return Ok(None);
         };
-        let gids = getgrouplist(&name, entry.gid)?;
         Ok(Some(User {
             uid: entry.uid.as_raw(),
             gid: entry.gid.as_raw(),
-            gids: gids.iter().take(GIDS_MAX).map(|gid| gid.as_raw()).collect(),
+            gids: groups_of(entry)?.into(),
         }))
     }
 
@@ -56,6 +58,15 @@ impl Users {
     }
 }
 
+/// The groups of a user.
+fn groups_of(user: unistd::User) -> Result<Vec<u32>, Errno> {
+    let Ok(name) = CString::new(user.name) else {
+        return Ok(Vec::new());
+    };
+    let gids = getgrouplist(&name, user.gid)?;
+    Ok(gids.iter().take(GIDS_MAX).map(|gid| gid.as_raw()).collect())
+}
+
 /// What a database has said of a name or number.
 fn known<T>(asked: Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
     match asked {
@@ -65,7 +76,7 @@ fn known<T>(asked: Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
     }
 }
 
-impl Accounts for Users {
+impl Accounts for UserDatabase {
     fn name(&self, kind: AccountKind, id: u32) -> Result<Option<String>, AccountsUnavailable> {
         let name = match kind {
             AccountKind::User => {
@@ -93,6 +104,12 @@ impl Accounts for Users {
         };
         number.map_err(|_| AccountsUnavailable)
     }
+
+    fn groups(&self, uid: u32) -> Result<Vec<u32>, AccountsUnavailable> {
+        let entry = known(unistd::User::from_uid(Uid::from_raw(uid)));
+        let gids = entry.and_then(|entry| entry.map_or(Ok(Vec::new()), groups_of));
+        gids.map_err(|_| AccountsUnavailable)
+    }
 }
 
 #[cfg(test)]
@@ -109,7 +126,9 @@ mod tests {
 
     #[test]
     fn numbers_and_names_of_users_and_groups_lead_to_each_other() {
-        let users = Users::new("TEST");
+        let users = UserDatabase;
+        assert!(users.groups(0).is_ok_and(|gids| gids.contains(&0)));
+        assert_eq!(users.groups(4_000_000_000), Ok(Vec::new()));
         for kind in [AccountKind::User, AccountKind::Group] {
             assert_eq!(users.name(kind, 0), Ok(Some("root".to_owned())));
             assert_eq!(users.number(kind, "root"), Ok(Some(0)));

@@ -452,6 +452,11 @@ impl Connection {
         }
     }
 
+    /// The user of a call is in these groups, whatever the call says.
+    pub fn set_gids(&mut self, tag: Tag, gids: Arc<[u32]>) {
+        self.slots[tag].credential.set_gids(gids);
+    }
+
     /// What the client of a call has proved to be by RPCSEC_GSS.
     pub fn principal(&self, tag: Tag) -> Option<&str> {
         self.slots[tag].gss.as_ref()?.principal()

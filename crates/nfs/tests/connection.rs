@@ -183,7 +183,7 @@ fn calls_that_begin_alike_are_told_apart() {
             let (tag, seen) = &server.calls[at];
             let call = server.end.machine.call(*tag);
             let expected = Credential::sys(*uid, 7, gids.iter().copied());
-            assert_eq!((call.xid, *call.credential), (at as u32, expected));
+            assert_eq!((call.xid, call.credential), (at as u32, &expected));
             assert_eq!(call.procedure, Procedure::Compound);
             assert_eq!(seen.args, compound(parts).1);
             assert_eq!(seen.ops, (parts.len() as u32, Stop::End));

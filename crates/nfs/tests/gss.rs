@@ -136,7 +136,7 @@ fn call_is_as_without_gss_with_every_service() {
         assert_eq!((seen.xid, &seen.args, seen.ops), (5, &args, (2, Stop::End)));
         let call = server.end.machine.call(tag);
         assert_eq!(call.record_bytes as usize, args.len());
-        let credential = *call.credential;
+        let credential = call.credential.clone();
         assert_eq!((credential.uid, credential.gid), (7, 7));
         assert_eq!(credential.flavor.service(), Some(service));
         server.answer(0, &[]);
@@ -558,7 +558,7 @@ fn principals_share_a_connection_and_are_told_apart() {
     }
     let calls = server.calls.iter();
     let said: Vec<_> = calls
-        .map(|(tag, _)| *server.end.machine.call(*tag).credential)
+        .map(|(tag, _)| server.end.machine.call(*tag).credential.clone())
         .collect();
     assert_eq!((said[0].uid, said[1].uid, said[3].uid), (7, 8, 7));
     assert!(said[2].is_unknown && !said[0].is_unknown);

@@ -75,6 +75,9 @@ pub enum Elsewhere {
     /// The records of [`nfs::server::Server::take_records`] are to be kept where a
     /// crash cannot reach them.
     Records,
+    /// The groups of this user are to be looked up, which blocks:
+    /// [`UserGroups::look_up`](crate::groups::UserGroups::look_up).
+    Groups(u32),
 }
 
 /// What an operation came to: an error is its result, without a body.
@@ -185,6 +188,8 @@ pub(crate) struct Flow {
 pub(crate) enum Waits {
     #[default]
     Nothing,
+    /// With the call, of which nothing is done yet.
+    First(Tag),
     /// With this, when what it waits for is there.
     For(Continuation),
     /// With the operation under way, from its start.

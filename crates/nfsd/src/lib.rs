@@ -21,6 +21,7 @@ mod delegation;
 mod duplicate_request_cache;
 mod events;
 pub mod exports;
+pub mod groups;
 pub mod handle;
 mod holder;
 mod hosts;
@@ -83,6 +84,9 @@ pub struct NfsdSettings {
     /// What clients know this server by on whichever of its addresses: the same
     /// after each start, and on no other server.
     pub identity: [u8; 16],
+    /// The groups of a user that says by AUTH_SYS who it is are those that this machine knows,
+    /// whatever it says.
+    pub manage_gids: bool,
 }
 
 impl Default for NfsdSettings {
@@ -91,6 +95,7 @@ impl Default for NfsdSettings {
             server: nfs::server::ServerSettings::default(),
             io_bytes_max: 1 << 20,
             identity: *b"weft, by default",
+            manage_gids: false,
         }
     }
 }
@@ -114,6 +119,8 @@ pub struct Nfsd {
     has_gss: AtomicBool,
     /// Names of owners, for clients that have one.
     pub owners: owners::Owners,
+    /// The groups of users, with [`NfsdSettings::manage_gids`].
+    pub groups: groups::UserGroups,
     /// What is exported.
     pub exports: exports::Live,
     /// What was exported before, as long as states are taken away of files there.
@@ -152,6 +159,7 @@ impl Nfsd {
             contexts: Arc::new(contexts),
             has_gss: AtomicBool::new(false),
             owners: owners::Owners::default(),
+            groups: groups::UserGroups::default(),
             server: Server::new(settings.server, boot, known, now),
             files: Files::new(boot, settings.server.secret, DELEGATIONS_MAX),
             work: offload::CopyQueue::default(),

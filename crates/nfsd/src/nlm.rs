@@ -224,7 +224,7 @@ impl NlmCall {
             export: granted.export,
             is_read_only: granted.rule.is_read_only,
             file,
-            identity: acting.unwrap_or(self.identity),
+            identity: acting.unwrap_or_else(|| self.identity.clone()),
         }))
     }
 

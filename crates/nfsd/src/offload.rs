@@ -180,7 +180,7 @@ fn copy_of<'a>(run: &mut RunningCall<'a>, size: u64) -> OperationOutcome<'a> {
             to_offset: args.ca_dst_offset,
             len: args.ca_count,
         },
-        credential: *run.identity(),
+        credential: run.identity().clone(),
         is_open,
         from: run.peer.asker(),
         verifier: fs.verifier(),

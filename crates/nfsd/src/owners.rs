@@ -275,6 +275,10 @@ mod tests {
             })
         }
 
+        fn groups(&self, _: u32) -> Result<Vec<u32>, AccountsUnavailable> {
+            unreachable!("owners have names alone")
+        }
+
         fn number(
             &self,
             kind: AccountKind,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use machine::{Tag, work};
 use nfs::compound::{self, Compound};
-use nfs::connection::{Args, Procedure};
+use nfs::connection::{Args, Flavor, Procedure};
 use store::fs::{self, FileSystem, Output, Progress, Task};
 use wire::nfs4::{nfs_opnum4, nfsstat4};
 use wire::xdr::Decode;
 
 use crate::call::{
-    Around, Flow, NextStep, OperationOutcome, RunningCall, Step, Waits, without_body,
+    Around, Elsewhere, Flow, NextStep, OperationOutcome, RunningCall, Step, Waits, without_body,
 };
 use crate::continuation::Continuation;
 use crate::{
@@ -37,6 +37,10 @@ impl Execution {
     /// Begins with a call that has all arrived ([`nfs::connection::ServerOp::Call`]).
     pub fn begin(&mut self, tag: Tag, around: &mut Around<'_>) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
+        if let Some(elsewhere) = find_groups(tag, around) {
+            self.waits = Waits::First(tag);
+            return Step::Elsewhere(elsewhere);
+        }
         let machine = &mut around.link.machine;
         let (call, reply) = machine.call_and_reply(tag);
         if call.procedure != Procedure::Compound {
@@ -81,6 +85,7 @@ impl Execution {
             return self.v3.go_on(around);
         }
         match std::mem::take(&mut self.waits) {
+            Waits::First(tag) => self.begin(tag, around),
             Waits::For(then) => {
                 self.run_call(around, |run| resume_operation(run, then, Ok(Output::Done)))
             }
@@ -243,6 +248,24 @@ impl<'a> RunningCall<'a> {
             }
             compound::Next::End => Ok(NextStep::End),
         }
+    }
+}
+
+/// Gives a call the groups that this machine knows its user to be in, if it is to have those;
+/// `Some`: they are to be looked up.
+#[inline]
+fn find_groups(tag: Tag, around: &mut Around<'_>) -> Option<Elsewhere> {
+    let credential = around.link.machine.call(tag).credential;
+    if !around.nfsd.settings.manage_gids || credential.flavor != Flavor::Sys {
+        return None;
+    }
+    let uid = credential.uid;
+    match around.nfsd.groups.find(uid, around.now) {
+        Some(gids) => {
+            around.link.machine.set_gids(tag, gids);
+            None
+        }
+        None => Some(Elsewhere::Groups(uid)),
     }
 }
 

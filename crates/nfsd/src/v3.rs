@@ -68,7 +68,7 @@ impl V3Call {
     pub(crate) fn begin(&mut self, tag: Tag, around: &mut Around<'_>) -> Step {
         let machine = &mut around.link.machine;
         let call = machine.call(tag);
-        let credential = *call.credential;
+        let credential = call.credential.clone();
         let begun = match call.procedure {
             Procedure::Nfs3(procedure) if call.stop == Stop::TooMany => {
                 // Its data was more than may be written at a time.
@@ -119,7 +119,7 @@ impl V3Call {
     #[cold]
     fn begin_pseudo(&mut self, (tag, dir): (Tag, FileId), around: &mut Around<'_>) -> Step {
         let (call, reply) = around.link.machine.call_and_reply(tag);
-        let credential = *call.credential;
+        let credential = call.credential.clone();
         let (status, procedure) = match call.procedure {
             Procedure::Nfs3(procedure) => {
                 let asked = V3Asked::read(V3Procedure::Nfs(procedure), call.args);
@@ -147,11 +147,11 @@ impl V3Call {
 
     #[inline]
     fn begin_v3(&mut self, by: V3By, around: &mut Around<'_>) -> Result<V3Program, Unfit> {
-        let (procedure, credential, tag) = by;
+        let (procedure, ref credential, tag) = by;
         let call = around.link.machine.call(tag);
         match V3Asked::read(procedure, call.args) {
             Ok(asked) if call.stop == Stop::End => {
-                let found = find((around.peer, &around.nfsd.events), &asked, &credential)?;
+                let found = find((around.peer, &around.nfsd.events), &asked, credential)?;
                 self.set_call(V3CallState::new(by, found, around));
                 Ok(V3Program::V3)
             }

@@ -60,6 +60,8 @@ pub struct NfsSettings {
     /// A folder for what must be known after a restart; without one no client
     /// can reclaim anything then.
     pub state: Option<PathBuf>,
+    /// The groups of users are those that this machine knows, whatever calls by AUTH_SYS say.
+    pub manage_gids: bool,
     /// What RPC-with-TLS is spoken by; `None`: it is not offered.
     pub tls: Option<TlsFiles>,
     /// How users prove who they are; without it no ticket is taken.
@@ -86,6 +88,7 @@ impl Default for NfsSettings {
             lease_ms: 90_000,
             grace_ms: 90_000,
             state: None,
+            manage_gids: false,
             tls: None,
             kerberos: None,
         }

@@ -656,6 +656,10 @@ impl NfsConnection {
                 self.core.let_go(kept);
                 self.keep_records(tag);
             }
+            Step::Elsewhere(Elsewhere::Groups(uid)) => {
+                self.core.let_go(kept);
+                self.look_up_groups((tag, uid), driver.now());
+            }
             Step::NoMemory => {
                 self.core.let_go(kept);
                 self.starve(tag);
@@ -708,6 +712,15 @@ impl NfsConnection {
         self.local
             .service
             .keep_records(move || later.answer(CallAnswer::GoOn));
+    }
+
+    /// A call begins when the groups of its user are known.
+    #[cold]
+    fn look_up_groups(&mut self, (tag, uid): (Tag, u32), now: Nanos) {
+        let later = self.later(tag);
+        let by = (self.peer.host(), now);
+        let then = move || later.answer(CallAnswer::GoOn);
+        self.local.service.look_up_groups(uid, by, then);
     }
 
     /// As [`NfsConnection::settle`], of a call that is not tried again by itself.

@@ -15,7 +15,7 @@ use auth::user::Accounts;
 use engine::{About, Post, ProofKind, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
 use nfsd::nlm::HostCall;
-use nfsd::owners::Question;
+use nfsd::owners::{AskedBy, Question};
 use nfsd::rpcbind::ProgramPorts;
 use nfsd::xprtsec::Xprtsec;
 use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings, Reason};
@@ -82,9 +82,6 @@ struct Start {
     exports: Exports,
 }
 
-/// What stands behind the `@` in names of owners, and the users and groups of this machine.
-pub type DomainAccounts = (Arc<str>, Arc<dyn Accounts>);
-
 /// What NFS connections on all reactors have in common.
 pub struct Service {
     /// What all protocols have in common.
@@ -101,8 +98,10 @@ pub struct Service {
     pub wall: Wall,
     /// What makes security contexts of clients.
     acceptor: Mutex<Option<Arc<dyn GssAcceptor>>>,
-    /// What owners are called there: the domain, and the users and groups of this machine.
-    accounts: Mutex<Option<DomainAccounts>>,
+    /// What stands behind the `@` in names of owners.
+    domain: Mutex<Option<Box<str>>>,
+    /// The users and groups of this machine.
+    accounts: Mutex<Option<Arc<dyn Accounts>>>,
     /// Where it listens for which programs.
     ports: Mutex<ProgramPorts>,
     /// What makes calls to hosts of NFSv3; without it none is made.
@@ -151,6 +150,7 @@ impl Service {
             records: Mutex::new(records),
             wall,
             acceptor: Mutex::new(None),
+            domain: Mutex::new(None),
             accounts: Mutex::new(None),
             ports: Mutex::new(Arc::new([])),
             host_calls: Mutex::new(None),
@@ -173,7 +173,7 @@ impl Service {
             } = start;
             let nfsd = Nfsd::new(settings, boot, known, exports, now);
             nfsd.set_gss(self.acceptor().is_some());
-            nfsd.owners.set_domain(self.domain().as_deref());
+            nfsd.owners.set_domain(locked(&self.domain).as_deref());
             nfsd.set_ports(locked(&self.ports).clone());
             assert!(self.nfsd.set(nfsd).is_ok(), "it starts once");
         }
@@ -194,12 +194,13 @@ impl Service {
         }
     }
 
-    /// Clients whose users prove who they are see owners as `user@domain` from now on, by these
-    /// accounts; `None`: as numbers.
-    pub fn set_accounts(&self, accounts: Option<DomainAccounts>) {
-        *locked(&self.accounts) = accounts;
+    /// These are the users and groups of this machine. Clients whose users prove who they are see
+    /// them as `user@domain` from now on; without a domain as numbers.
+    pub fn set_accounts(&self, domain: Option<&str>, accounts: Arc<dyn Accounts>) {
+        *locked(&self.accounts) = Some(accounts);
+        *locked(&self.domain) = domain.map(Box::from);
         if let Some(nfsd) = self.nfsd.get() {
-            nfsd.owners.set_domain(self.domain().as_deref());
+            nfsd.owners.set_domain(domain);
         }
     }
 
@@ -228,28 +229,42 @@ impl Service {
         }
     }
 
-    fn domain(&self) -> Option<Arc<str>> {
-        let accounts = locked(&self.accounts);
-        accounts.as_ref().map(|(domain, _)| domain.clone())
-    }
-
     /// Has the blocking worker ask who owners are: each that asks in its turn.
     #[cold]
     pub(crate) fn look_up_owners(self: &Arc<Self>, questions: Vec<Question>) {
         for question in questions {
             let service = self.clone();
-            let here = IpAddr::from(Ipv6Addr::LOCALHOST);
-            let address = nfsd::host_address(question.host()).unwrap_or(here);
-            let step = move || {
-                let accounts = locked(&service.accounts).clone();
-                if let Some((_, accounts)) = accounts {
-                    service.nfsd().owners.answer(question, &*accounts);
-                }
-            };
             // A call that comes again finds the answer.
-            let place = self.shared.prove(ProofKind::Asked, address, step);
-            place.leave();
+            self.ask_accounts(question.host(), move |accounts| {
+                service.nfsd().owners.answer(question, accounts);
+            });
         }
+    }
+
+    /// Has the blocking worker look up the groups of a user, in the turn of the host that asks,
+    /// and do `then`.
+    #[cold]
+    pub(crate) fn look_up_groups(
+        self: &Arc<Self>,
+        uid: u32,
+        (host, now): AskedBy,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let service = self.clone();
+        self.ask_accounts(host, move |accounts| {
+            service.nfsd().groups.look_up(uid, accounts, now);
+            then();
+        });
+    }
+
+    /// Has the blocking worker ask the users and groups of this machine, in the turn of a host.
+    fn ask_accounts(&self, host: u64, ask: impl FnOnce(&dyn Accounts) + Send + 'static) {
+        let accounts = locked(&self.accounts).clone();
+        let accounts = accounts.expect("they are set before a reactor runs");
+        let here = IpAddr::from(Ipv6Addr::LOCALHOST);
+        let address = nfsd::host_address(host).unwrap_or(here);
+        let place = (self.shared).prove(ProofKind::Asked, address, move || ask(&*accounts));
+        place.leave();
     }
 
     pub(crate) fn acceptor(&self) -> Option<Arc<dyn GssAcceptor>> {
@@ -446,6 +461,7 @@ fn settings_of(settings: &NfsSettings, identity: ServerIdentity) -> NfsdSettings
         },
         io_bytes_max: settings.io_bytes_max,
         identity,
+        manage_gids: settings.manage_gids,
     }
 }
 
@@ -525,6 +541,11 @@ pub(crate) mod tests {
         fn number(&self, _: AccountKind, _: &str) -> Result<Option<u32>, AccountsUnavailable> {
             Ok(None)
         }
+
+        fn groups(&self, uid: u32) -> Result<Vec<u32>, AccountsUnavailable> {
+            locked(&self.0).push(uid);
+            Ok(vec![uid])
+        }
     }
 
     #[test]
@@ -532,7 +553,7 @@ pub(crate) mod tests {
         let service = service();
         service.begin(0);
         let asked = Arc::new(NotedIds::default());
-        service.set_accounts(Some(("test".into(), asked.clone())));
+        service.set_accounts(Some("test"), asked.clone());
         let owners = &service.nfsd().owners;
         let hosts = [[10, 0, 0, 1], [10, 0, 0, 2]].map(|address| {
             let from = std::net::SocketAddr::from((address, 700));

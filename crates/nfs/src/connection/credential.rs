@@ -1,5 +1,7 @@
 //! Credentials of calls (RFC 5531, sections 8 and 9, appendix A).
 
+use std::sync::Arc;
+
 use auth::user::User;
 use wire::rpc::{
     AUTH_NONE, AUTH_SYS, RPC_AUTH_GSS_KRB5, RPC_AUTH_GSS_KRB5I, RPC_AUTH_GSS_KRB5P, auth_stat,
@@ -9,8 +11,8 @@ use wire::xdr::{Decode, Reader};
 
 use crate::server::ProvenNumber;
 
-/// Further groups that count: AUTH_SYS carries 16 at most.
-const GIDS_MAX: usize = 32;
+/// Further groups that AUTH_SYS carries at most (RFC 5531, appendix A).
+const SYS_GIDS_MAX: usize = 16;
 
 /// A flavor of authentication that is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +67,7 @@ impl Flavor {
 }
 
 /// The user of a call, as the call names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credential {
     /// How it is said.
     pub flavor: Flavor,
@@ -78,24 +80,48 @@ pub struct Credential {
     pub principal: ProvenNumber,
     /// With RPCSEC_GSS: the principal is no user here.
     pub is_unknown: bool,
-    gids: [u32; GIDS_MAX],
-    gids_len: u8,
+    gids: Gids,
+}
+
+/// Further groups of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Gids {
+    /// So many of these, as AUTH_SYS carries them: without memory of their own.
+    Said([u32; SYS_GIDS_MAX], u8),
+    Shared(Arc<[u32]>),
+}
+
+impl Default for Gids {
+    fn default() -> Gids {
+        Gids::Said([0; SYS_GIDS_MAX], 0)
+    }
+}
+
+impl FromIterator<u32> for Gids {
+    fn from_iter<I: IntoIterator<Item = u32>>(gids: I) -> Gids {
+        let (mut said, mut len) = ([0; SYS_GIDS_MAX], 0);
+        let mut gids = gids.into_iter();
+        for (place, gid) in said.iter_mut().zip(&mut gids) {
+            *place = gid;
+            len += 1;
+        }
+        match gids.next() {
+            None => Gids::Said(said, len),
+            Some(next) => Gids::Shared(said.into_iter().chain([next]).chain(gids).collect()),
+        }
+    }
 }
 
 impl Credential {
-    /// AUTH_SYS with these ids; of `gids` the first 32.
+    /// AUTH_SYS with these ids.
     pub fn sys(uid: u32, gid: u32, gids: impl IntoIterator<Item = u32>) -> Credential {
-        let mut credential = Credential {
+        Credential {
             flavor: Flavor::Sys,
             uid,
             gid,
+            gids: gids.into_iter().collect(),
             ..Credential::default()
-        };
-        for gid in gids.into_iter().take(GIDS_MAX) {
-            credential.gids[usize::from(credential.gids_len)] = gid;
-            credential.gids_len += 1;
         }
-        credential
     }
 
     /// RPCSEC_GSS by a principal which is this user here.
@@ -113,7 +139,15 @@ impl Credential {
     /// Further groups.
     #[inline]
     pub fn gids(&self) -> &[u32] {
-        &self.gids[..usize::from(self.gids_len)]
+        match &self.gids {
+            Gids::Said(gids, len) => &gids[..usize::from(*len)],
+            Gids::Shared(gids) => gids,
+        }
+    }
+
+    /// Its further groups are these instead.
+    pub(super) fn set_gids(&mut self, gids: Arc<[u32]>) {
+        self.gids = Gids::Shared(gids);
     }
 
     /// The credential of a call, or why it is none.
@@ -130,6 +164,23 @@ impl Credential {
         match call.verf.flavor == AUTH_NONE && call.verf.body.0.is_empty() {
             true => Ok(credential),
             false => Err(auth_stat::AUTH_BADVERF),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_groups_count_however_many_there_are() {
+        for len in [0, 1, 15, 16, 17, 1000] {
+            let gids: Vec<u32> = (5..5 + len).collect();
+            assert_eq!(Credential::sys(1, 2, gids.iter().copied()).gids(), gids);
+            let (uid, gid) = (1, 2);
+            let gids = gids.into_boxed_slice();
+            let user = User { uid, gid, gids };
+            assert_eq!(*Credential::gss(7, Some(&user)).gids(), *user.gids);
         }
     }
 }

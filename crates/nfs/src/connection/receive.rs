@@ -222,7 +222,7 @@ impl Known {
         if self.bytes != bytes {
             self.bytes.clear();
             self.bytes.extend_from_slice(bytes);
-            self.credential = *credential;
+            self.credential.clone_from(credential);
         }
     }
 
@@ -505,7 +505,7 @@ impl Connection {
         let slot = &mut self.slots[tag];
         slot.xid = scan::word(chunk, 0).expect("it stands before the header");
         slot.procedure = Procedure::Compound;
-        slot.credential = self.known.credential;
+        slot.credential.clone_from(&self.known.credential);
         slot.args_at = args_at as u32;
         let mut data = None;
         while slot.ops < ops.min(self.settings.ops_max)
@@ -560,10 +560,10 @@ impl Connection {
             } => {
                 slot.xid = xid;
                 slot.procedure = procedure;
-                slot.credential = credential;
                 if procedure == Procedure::Compound {
                     self.known.note(&slot.args, &credential);
                 }
+                slot.credential = credential;
                 self.inbound.part = arguments_of(procedure);
                 self.has_come(procedure);
             }

@@ -22,7 +22,7 @@ use super::reply::Refusal;
 use super::{Procedure, Stop, tls};
 
 /// How a record begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Header {
     Call {
         xid: u32,

@@ -84,7 +84,7 @@ const USED_NANOS: Nanos = 1_000_000_000;
 impl Context {
     /// The credential of a call in it with this service.
     pub(crate) fn credential(&self, service: rpc_gss_service_t) -> Credential {
-        let mut credential = self.credential;
+        let mut credential = self.credential.clone();
         credential.flavor = match service {
             rpc_gss_service_t::rpc_gss_svc_none => Flavor::Krb5,
             rpc_gss_service_t::rpc_gss_svc_integrity => Flavor::Krb5i,
@@ -421,7 +421,7 @@ impl Contexts {
         let is_of_host = |other: &&Arc<Context>| other.host == host;
         let others = || table.contexts.values().find(is_of_host);
         let credential = match faults::is(Fault::OnePrincipal) {
-            true => others().map_or(credential, |other| other.credential),
+            true => others().map_or(credential, |other| other.credential.clone()),
             false => credential,
         };
         let context = Context {

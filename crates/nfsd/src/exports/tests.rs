@@ -100,20 +100,20 @@ fn squashed_users_and_groups_become_the_anonymous_ones() {
         anon_gid: 78,
         ..Rule::default()
     };
-    let root = Credential::sys(0, 0, [0, 5]);
-    let user = Credential::sys(1000, 100, [0, 5]);
-    let anonymous = Credential::sys(77, 78, []);
+    let root = || Credential::sys(0, 0, [0, 5]);
+    let user = || Credential::sys(1000, 100, [0, 5]);
+    let anonymous = || Credential::sys(77, 78, []);
     let of = |uid, gid, also| Credential::sys(uid, gid, [also]);
     let cases = [
-        (Squash::None, root, root),
-        (Squash::None, user, user),
-        (Squash::Root, root, Credential::sys(77, 78, [78, 5])),
-        (Squash::Root, user, Credential::sys(1000, 100, [78, 5])),
+        (Squash::None, root(), root()),
+        (Squash::None, user(), user()),
+        (Squash::Root, root(), Credential::sys(77, 78, [78, 5])),
+        (Squash::Root, user(), Credential::sys(1000, 100, [78, 5])),
         (Squash::Root, of(0, 100, 5), of(77, 100, 5)),
         (Squash::Root, of(1000, 0, 5), of(1000, 78, 5)),
         (Squash::Root, of(1000, 100, 0), of(1000, 100, 78)),
-        (Squash::All, root, anonymous),
-        (Squash::All, user, anonymous),
+        (Squash::All, root(), anonymous()),
+        (Squash::All, user(), anonymous()),
     ];
     for (squash, said, expected) in cases {
         let acts = rule(squash).acting_credential(&said).unwrap_or(said);
@@ -128,7 +128,7 @@ fn squashed_users_and_groups_become_the_anonymous_ones() {
     for squash in [Squash::None, Squash::Root, Squash::All] {
         assert_eq!(
             rule(squash).acting_credential(&Credential::default()),
-            Some(anonymous)
+            Some(anonymous())
         );
     }
     assert!(Rule::default().takes(Flavor::Sys) && !Rule::default().takes(Flavor::None));

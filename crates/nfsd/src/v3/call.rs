@@ -237,7 +237,7 @@ impl V3CallState {
         found: ExportFound,
         around: &mut Around<'_>,
     ) -> V3CallState {
-        let mut call = V3CallState::refused(procedure, by, nfsstat3::NFS3_OK);
+        let mut call = V3CallState::refused(procedure, by.clone(), nfsstat3::NFS3_OK);
         match found {
             Ok((export, files)) => (call.export, call.files) = (export, files),
             Err(status) => call.status = status,

@@ -1,6 +1,6 @@
 //! How NFS clients' users prove who they are.
 
-use ::kerberos::{Acceptor, KerberosError, Users};
+use ::kerberos::{Acceptor, KerberosError, UserDatabase, Users};
 use serve_nfs::Service;
 
 use super::*;
@@ -20,12 +20,11 @@ impl Shared {
 pub(crate) fn set(nfs: &Service, settings: Option<&KerberosSettings>) -> Result<(), KerberosError> {
     let Some(settings) = settings else {
         nfs.set_acceptor(None);
-        nfs.set_accounts(None);
+        nfs.set_accounts(None, Arc::new(UserDatabase));
         return Ok(());
     };
     let acceptor = acceptor(settings)?;
-    let users = Users::new(&settings.realm);
-    nfs.set_accounts(Some((settings.domain.as_str().into(), Arc::new(users))));
+    nfs.set_accounts(Some(&settings.domain), Arc::new(UserDatabase));
     nfs.set_acceptor(Some(Arc::new(acceptor)));
     Ok(())
 }
