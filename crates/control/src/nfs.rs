@@ -11,6 +11,7 @@ use store::fs::Acls;
 use tls::ServerSide;
 
 mod kerberos;
+mod owners;
 
 use crate::by_name::ByName;
 use crate::certificates::{alternative_name, is_alternative_name, out_of_time, tls_files};
@@ -55,6 +56,9 @@ pub(crate) fn read(
     let has_keys = section.is_some_and(|section| section.has("kerberos"));
     let exports = exports(sink, file, &names, has_keys);
     let default = NfsSettings::default();
+    let owners = section.map(|section| owners::read(sink, section));
+    let owners = owners.unwrap_or_default();
+    let domain = owners.domain.as_deref();
     let settings = NfsSettings {
         io_bytes_max: IO_BYTES_MAX.read(sink, section, default.io_bytes_max),
         lease_ms: LEASE_MS.read(sink, section, default.lease_ms),
@@ -64,7 +68,8 @@ pub(crate) fn read(
             .and_then(|section| section.flag(sink, "manage_gids"))
             .unwrap_or(default.manage_gids),
         tls: tls(sink, section, folder),
-        kerberos: section.and_then(|section| kerberos::read(sink, section, folder)),
+        kerberos: section.and_then(|section| kerberos::read(sink, section, folder, domain)),
+        owners,
     };
     if let Some(section) = section
         && settings.grace_ms < settings.lease_ms

@@ -214,9 +214,9 @@ pub(crate) struct OwnerNames {
 }
 
 impl RunningCall<'_> {
-    /// Whether its user has proved who it is: owners have names then.
+    /// Whether owners have names for its user: one that has proved who it is, or every one.
     fn has_names(&self) -> bool {
-        self.credential().flavor.is_gss()
+        self.credential().flavor.is_gss() || self.nfsd.owners.are_for_all()
     }
 
     /// The names of an object's owners, if the client asks for them and is told names.

@@ -320,7 +320,7 @@ pub(crate) fn write<'a>(run: &mut RunningCall<'a>, args: &WRITE4args) -> Operati
     }
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
-    let identity = *run.identity();
+    let identity = run.identity().clone();
     let caller = call::caller(&identity, run.time, is_open, run.peer.asker());
     let data = (run.flow.payload, args.data.len);
     let is_stable = args.stable != stable_how4::UNSTABLE4;

@@ -1,7 +1,7 @@
-//! Names of owners and groups (RFC 8881, section 5.9), for clients whose users prove who they
-//! are: what a user is called on both sides is the same, and the number may not be.
+//! Names of owners and groups (RFC 8881, section 5.9), for clients on which a user is called as
+//! here and has another number: those whose users prove who they are, or all.
 //!
-//! The database of users may block. What is not known yet is asked for, and the client comes
+//! A table of the configuration comes before the database of users. The database of users may block. What is not known yet is asked for, and the client comes
 //! again (NFS4ERR_DELAY); what is known for long is told, and asked for anew.
 
 use std::collections::HashMap;
@@ -40,17 +40,41 @@ enum OwnerAnswer {
     Number(Option<u32>),
 }
 
+/// How owners are named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerNaming {
+    /// What stands behind the `@`, for every client; `None`: owners have names for users that
+    /// prove who they are alone, if those have a domain.
+    pub domain: Option<String>,
+    /// Users that the database is not asked for.
+    pub user_ids: Vec<(String, u32)>,
+    /// Groups, likewise.
+    pub group_ids: Vec<(String, u32)>,
+}
+
+impl OwnerNaming {
+    fn ids(&self, kind: AccountKind) -> &[(String, u32)] {
+        match kind {
+            AccountKind::User => &self.user_ids,
+            AccountKind::Group => &self.group_ids,
+        }
+    }
+}
+
 /// The names that are known.
 #[derive(Default)]
 pub struct Owners {
     state: Mutex<KnownOwners>,
     is_asked: AtomicBool,
+    is_for_all: AtomicBool,
 }
 
 #[derive(Default)]
 struct KnownOwners {
     /// `None`: owners have numbers alone.
     domain: Option<Arc<str>>,
+    /// What comes before the database.
+    table: HashMap<OwnerQuestion, OwnerAnswer>,
     /// With until when each is fresh.
     known: HashMap<OwnerQuestion, (OwnerAnswer, Nanos)>,
     /// With the host that was first to ask, and when; `None` of those under way.
@@ -114,13 +138,35 @@ impl KnownOwners {
 pub type AskedBy = (u64, Nanos);
 
 impl Owners {
-    /// Owners are `user@domain` from now on; `None`: they are numbers.
-    pub fn set_domain(&self, domain: Option<&str>) {
+    /// Owners are named so from now on; where that has no domain, with `of_proven` behind the `@`
+    /// for users that prove who they are.
+    pub fn set_naming(&self, naming: &OwnerNaming, of_proven: Option<&str>) {
+        let domain = naming.domain.as_deref().or(of_proven);
+        let mut table = HashMap::new();
+        for kind in [AccountKind::User, AccountKind::Group] {
+            for (name, id) in domain.iter().flat_map(|_| naming.ids(kind)) {
+                let whole = format!("{name}@{}", domain.unwrap_or_default());
+                let number = OwnerQuestion::Number(kind, name.as_str().into());
+                table.insert(number, OwnerAnswer::Number(Some(*id)));
+                // Of several names of a number the first is told.
+                let name = table.entry(OwnerQuestion::Name(kind, *id));
+                name.or_insert_with(|| OwnerAnswer::Name(Some(whole.into())));
+            }
+        }
         let domain = domain.map(Arc::from);
+        self.is_for_all
+            .store(naming.domain.is_some(), Ordering::Release);
         *locked(&self.state) = KnownOwners {
             domain,
+            table,
             ..KnownOwners::default()
         };
+    }
+
+    /// Whether they have names for users, too, that have not proved who they are.
+    #[inline]
+    pub(crate) fn are_for_all(&self) -> bool {
+        self.is_for_all.load(Ordering::Acquire)
     }
 
     /// The name of a number, if it has one.
@@ -173,6 +219,9 @@ impl Owners {
         question: OwnerQuestion,
         by: AskedBy,
     ) -> Result<OwnerAnswer, nfsstat4> {
+        if let Some(answer) = state.table.get(&question) {
+            return Ok(answer.clone());
+        }
         let known = state.known.get(&question).cloned();
         if let Some((answer, until)) = &known
             && by.1 < *until
@@ -297,7 +346,7 @@ mod tests {
 
     fn owners() -> (Owners, Few) {
         let owners = Owners::default();
-        owners.set_domain(Some("example.org"));
+        owners.set_naming(&OwnerNaming::default(), Some("example.org"));
         (owners, Few::default())
     }
 
@@ -332,6 +381,42 @@ mod tests {
     }
 
     #[test]
+    fn table_comes_before_the_database_and_of_two_names_tells_the_first() {
+        let few = Few::default();
+        let owners = Owners::default();
+        let ids = |ids: &[(&str, u32)]| {
+            let ids = ids.iter().map(|(name, id)| ((*name).to_owned(), *id));
+            ids.collect()
+        };
+        let naming = OwnerNaming {
+            domain: Some("example.org".to_owned()),
+            user_ids: ids(&[("bob", 7), ("alice", 9), ("robert", 7)]),
+            group_ids: ids(&[("wheel", 7)]),
+        };
+        owners.set_naming(&naming, Some("other.org"));
+        assert!(owners.are_for_all());
+        let number = |kind, name: &str| owners.number(kind, name.as_bytes(), (1, 0));
+        let name = |kind, id| {
+            let name = owners.name(kind, id, (1, 0));
+            name.map(|name| name.map(|name| name.to_string()))
+        };
+        assert_eq!(number(User, "bob@example.org"), Ok(7));
+        assert_eq!(number(User, "robert@Example.org"), Ok(7));
+        assert_eq!(number(User, "alice@example.org"), Ok(9));
+        assert_eq!(number(Group, "wheel@example.org"), Ok(7));
+        assert_eq!(number(User, "bob@other.org"), Err(BAD));
+        assert_eq!(name(User, 7), Ok(Some("bob@example.org".to_owned())));
+        assert_eq!(name(Group, 7), Ok(Some("wheel@example.org".to_owned())));
+        assert!(owners.take_questions().is_empty(), "the table knows");
+        assert_eq!(name(Group, 8), Err(DELAY));
+        settle(&owners, &few);
+        assert_eq!(name(Group, 8), Ok(Some("staff@example.org".to_owned())));
+        owners.set_naming(&OwnerNaming::default(), Some("example.org"));
+        assert!(!owners.are_for_all());
+        assert_eq!(number(User, "bob@example.org"), Err(DELAY));
+    }
+
+    #[test]
     fn names_that_are_none_of_the_domain_are_bad_without_a_question() {
         let (owners, _) = owners();
         let long = format!("{}@example.org", "a".repeat(NAME_BYTES_MAX + 1));
@@ -345,7 +430,7 @@ mod tests {
         for text in texts {
             assert_eq!(owners.number(User, text, (1, 0)), Err(BAD));
         }
-        owners.set_domain(None);
+        owners.set_naming(&OwnerNaming::default(), None);
         assert_eq!(owners.number(User, b"alice@example.org", (1, 0)), Err(BAD));
         assert_eq!(owners.name(User, 7, (1, 0)), Ok(None));
         assert!(owners.take_questions().is_empty());
@@ -390,7 +475,7 @@ mod tests {
         let (owners, few) = owners();
         assert!(owners.name(User, 7, (1, 0)).is_err());
         let mut questions = owners.take_questions();
-        owners.set_domain(Some("other.org"));
+        owners.set_naming(&OwnerNaming::default(), Some("other.org"));
         owners.answer(questions.remove(0), &few);
         assert_eq!(owners.name(User, 7, (1, 0)), Err(DELAY));
         settle(&owners, &few);

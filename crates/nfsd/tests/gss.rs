@@ -11,6 +11,7 @@ use doubles::nfsd::NfsdDouble;
 use nfs::connection::Flavor;
 use nfs::gss::major;
 use nfsd::exports::{Export, Exports, Rule, Squash};
+use nfsd::owners::OwnerNaming;
 use nfsd::{Nfsd, NfsdSettings};
 use store::fs::{FileSystem, Memory, Time};
 use testkit::nfs::call::{call_header, call_header_of, cut, record, write3};
@@ -671,7 +672,8 @@ fn owners(answer: &CompoundAnswer) -> (String, String) {
 fn owners_have_names_for_users_that_prove_who_they_are_and_numbers_for_others() {
     const BOTH: [u32; 2] = [FATTR4_OWNER, FATTR4_OWNER_GROUP];
     let mut world = world();
-    world.server.nfsd.owners.set_domain(Some("example.org"));
+    let naming = OwnerNaming::default();
+    (world.server.nfsd.owners).set_naming(&naming, Some("example.org"));
     let root = || ops().root().lookup("all");
     world.compound_by_sys(0, &root().mkdir("d")).ok();
     let mut client = world.client("user0@TEST");
@@ -709,9 +711,43 @@ fn owners_have_names_for_users_that_prove_who_they_are_and_numbers_for_others() 
 }
 
 #[test]
+fn owners_have_names_for_users_of_every_flavor_where_the_domain_is_for_all() {
+    const BOTH: [u32; 2] = [FATTR4_OWNER, FATTR4_OWNER_GROUP];
+    let mut world = world();
+    let naming = OwnerNaming {
+        domain: Some("example.org".to_owned()),
+        user_ids: vec![("bob".to_owned(), 11)],
+        group_ids: Vec::new(),
+    };
+    world.server.nfsd.owners.set_naming(&naming, None);
+    let root = || ops().root().lookup("all");
+    let set = |owner: &'static [u8]| {
+        let owner = Attributes::of(FATTR4_OWNER, &Opaque::<64>(owner));
+        let both = owner.and(FATTR4_OWNER_GROUP, &Opaque::<64>(b"8"));
+        root().lookup("d").setattr(ANONYMOUS, &both)
+    };
+    world.compound_by_sys(0, &root().mkdir("d")).ok();
+    world.compound_by_sys(0, &set(b"bob@example.org")).ok();
+    let of_d = root().lookup("d").getattr(&BOTH);
+    let late = world.compound_by_sys(0, &of_d);
+    late.is(nfsstat4::NFS4ERR_DELAY);
+    answer_owners(&world.server.nfsd);
+    let told = world.compound_by_sys(0, &of_d).ok();
+    let names = ("bob@example.org", "staff@example.org");
+    assert_eq!(owners(&told), (names.0.to_owned(), names.1.to_owned()));
+    // A number is taken as well.
+    world.compound_by_sys(0, &set(b"9")).ok();
+    world.compound_by_sys(0, &of_d).is(nfsstat4::NFS4ERR_DELAY);
+    answer_owners(&world.server.nfsd);
+    let told = world.compound_by_sys(0, &of_d).ok();
+    assert_eq!(owners(&told).0, "9");
+}
+
+#[test]
 fn directory_is_listed_once_the_names_of_all_owners_in_it_are_known() {
     let mut world = world();
-    world.server.nfsd.owners.set_domain(Some("example.org"));
+    let naming = OwnerNaming::default();
+    (world.server.nfsd.owners).set_naming(&naming, Some("example.org"));
     let root = || ops().root().lookup("all");
     for (name, owner) in [("a", b"7"), ("b", b"9")] {
         let owner = Attributes::of(FATTR4_OWNER, &Opaque::<64>(owner));

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use nfsd::exports::Rule;
+use nfsd::owners::OwnerNaming;
 use store::fs::Acls;
 use tls::TlsFiles;
 
@@ -62,6 +63,8 @@ pub struct NfsSettings {
     pub state: Option<PathBuf>,
     /// The groups of users are those that this machine knows, whatever calls by AUTH_SYS say.
     pub manage_gids: bool,
+    /// What owners are called.
+    pub owners: OwnerNaming,
     /// What RPC-with-TLS is spoken by; `None`: it is not offered.
     pub tls: Option<TlsFiles>,
     /// How users prove who they are; without it no ticket is taken.
@@ -77,8 +80,9 @@ pub struct KerberosSettings {
     pub service: String,
     /// Whose users are users of this machine.
     pub realm: String,
-    /// What stands behind the `@` in names of owners (RFC 8881, section 5.9).
-    pub domain: String,
+    /// What stands behind the `@` in names of owners (RFC 8881, section 5.9) for users that have
+    /// proved who they are, where [`NfsSettings::owners`] has no domain.
+    pub domain: Option<String>,
 }
 
 impl Default for NfsSettings {
@@ -89,6 +93,7 @@ impl Default for NfsSettings {
             grace_ms: 90_000,
             state: None,
             manage_gids: false,
+            owners: OwnerNaming::default(),
             tls: None,
             kerberos: None,
         }

@@ -49,6 +49,7 @@ pub use nfsd::datagram::Datagram;
 pub use nfsd::exports::{
     ClientName, Clients, ExportsError, Net, RULES_MAX, Rule, Squash, check_path, clash,
 };
+pub use nfsd::owners::OwnerNaming;
 pub use nfsd::rpcbind::{ProgramPorts, RpcProgram, RpcPrograms};
 pub use nfsd::xprtsec::{ConnectedClient, Xprtsec, XprtsecModes};
 pub use tls::{RenewedTls, ServerSide, TlsFiles};

@@ -15,7 +15,7 @@ use auth::user::Accounts;
 use engine::{About, Post, ProofKind, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
 use nfsd::nlm::HostCall;
-use nfsd::owners::{AskedBy, Question};
+use nfsd::owners::{AskedBy, OwnerNaming, Question};
 use nfsd::rpcbind::ProgramPorts;
 use nfsd::xprtsec::Xprtsec;
 use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings, Reason};
@@ -98,8 +98,9 @@ pub struct Service {
     pub wall: Wall,
     /// What makes security contexts of clients.
     acceptor: Mutex<Option<Arc<dyn GssAcceptor>>>,
-    /// What stands behind the `@` in names of owners.
-    domain: Mutex<Option<Box<str>>>,
+    owners: OwnerNaming,
+    /// What stands behind the `@` in names of owners where that has no domain.
+    proven_domain: Mutex<Option<Box<str>>>,
     /// The users and groups of this machine.
     accounts: Mutex<Option<Arc<dyn Accounts>>>,
     /// Where it listens for which programs.
@@ -150,7 +151,8 @@ impl Service {
             records: Mutex::new(records),
             wall,
             acceptor: Mutex::new(None),
-            domain: Mutex::new(None),
+            owners: settings.owners.clone(),
+            proven_domain: Mutex::new(None),
             accounts: Mutex::new(None),
             ports: Mutex::new(Arc::new([])),
             host_calls: Mutex::new(None),
@@ -173,7 +175,7 @@ impl Service {
             } = start;
             let nfsd = Nfsd::new(settings, boot, known, exports, now);
             nfsd.set_gss(self.acceptor().is_some());
-            nfsd.owners.set_domain(locked(&self.domain).as_deref());
+            self.name_owners(&nfsd);
             nfsd.set_ports(locked(&self.ports).clone());
             assert!(self.nfsd.set(nfsd).is_ok(), "it starts once");
         }
@@ -194,14 +196,20 @@ impl Service {
         }
     }
 
-    /// These are the users and groups of this machine. Clients whose users prove who they are see
-    /// them as `user@domain` from now on; without a domain as numbers.
-    pub fn set_accounts(&self, domain: Option<&str>, accounts: Arc<dyn Accounts>) {
+    /// These are the users and groups of this machine. Where the settings have no domain clients
+    /// whose users prove who they are see them as `user@domain` from now on, and all as numbers
+    /// without this one.
+    pub fn set_accounts(&self, proven_domain: Option<&str>, accounts: Arc<dyn Accounts>) {
         *locked(&self.accounts) = Some(accounts);
-        *locked(&self.domain) = domain.map(Box::from);
+        *locked(&self.proven_domain) = proven_domain.map(Box::from);
         if let Some(nfsd) = self.nfsd.get() {
-            nfsd.owners.set_domain(domain);
+            self.name_owners(nfsd);
         }
+    }
+
+    fn name_owners(&self, nfsd: &Nfsd) {
+        let of_proven = locked(&self.proven_domain);
+        nfsd.owners.set_naming(&self.owners, of_proven.as_deref());
     }
 
     /// The port mapper tells from now on that programs are there.

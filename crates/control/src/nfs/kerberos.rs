@@ -6,7 +6,8 @@ use tls::SecretPlace;
 use server::check;
 use server::nfs::KerberosSettings;
 
-use crate::schema::{KERBEROS, SCHEMA};
+use super::owners;
+use crate::schema::{KERBEROS, NFS, SCHEMA};
 use crate::source::{At, Section, Sink};
 
 /// Bytes of a file of keys that are looked at: one of a host has a few hundred.
@@ -18,18 +19,26 @@ const SERVICE: &str = "nfs";
 /// Bytes of a realm's name at most.
 const REALM_BYTES_MAX: usize = 255;
 
-pub(super) fn read(sink: &mut Sink, nfs: &Section, folder: &Path) -> Option<KerberosSettings> {
+/// `general`: the domain of owners for all clients.
+pub(super) fn read(
+    sink: &mut Sink,
+    nfs: &Section,
+    folder: &Path,
+    general: Option<&str>,
+) -> Option<KerberosSettings> {
     let section = nfs.table(sink, SCHEMA, "kerberos", KERBEROS)?;
     section.missing(sink, "keytab", "keytab = \"/etc/krb5.keytab\"");
-    section.missing(sink, "domain", "domain = \"example.org\"");
     let keytab = section.text(sink, "keytab");
     let keytab = keytab.and_then(|path| checked_keytab(sink, &path, folder));
-    let domain = section.text(sink, "domain");
-    if let Some(domain) = &domain
-        && let Err(why) = check::host(domain.value)
-    {
-        let text = format!("{why}: `domain` is as in \"example.org\"");
-        sink.add(&domain.span, text);
+    let domain = owners::domain(sink, &section);
+    match general {
+        None => section.missing(sink, "domain", "domain = \"example.org\""),
+        Some(other) if domain.as_ref().is_some_and(|domain| domain != other) => {
+            let text =
+                format!("{NFS} has the `domain` \"{other}\" for all clients: leave this one out");
+            sink.add(&section.span_of("domain"), text);
+        }
+        Some(_) => {}
     }
     let realm = section.text(sink, "realm");
     if let Some(realm) = &realm
@@ -45,8 +54,8 @@ pub(super) fn read(sink: &mut Sink, nfs: &Section, folder: &Path) -> Option<Kerb
     if let Some(service) = &service {
         check_service(sink, service);
     }
-    let domain = domain?.value.to_owned();
-    let default_realm = || domain.to_ascii_uppercase();
+    let named = domain.as_deref().or(general)?;
+    let default_realm = || named.to_ascii_uppercase();
     Some(KerberosSettings {
         keytab: keytab?,
         service: service.map_or(SERVICE, |service| service.value).to_owned(),

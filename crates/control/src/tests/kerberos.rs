@@ -90,7 +90,7 @@ fn kerberos_takes_its_realm_of_the_domain_and_every_name_of_the_service_by_defau
         keytab: folder.path().join("weft.keytab"),
         service: "nfs".to_owned(),
         realm: "EXAMPLE.ORG".to_owned(),
-        domain: "example.org".to_owned(),
+        domain: Some("example.org".to_owned()),
     };
     assert_eq!(least.nfs.kerberos.as_ref(), Some(&settings));
     let more = format!("{LEAST}realm = \"Lab\"\nservice = \"nfs@files.example.org\"\n");
@@ -176,6 +176,48 @@ fn kerberos_without_its_keys_or_with_names_that_are_none_is_refused() {
             let is_told = list.iter().any(|problem| problem.text.contains(part));
             assert!(is_told, "{to}: {part}: {list:#?}");
         }
+    }
+}
+
+#[test]
+fn domain_for_all_clients_is_that_of_kerberos_too_and_stands_once() {
+    let folder = keys();
+    let naming = "domain = \"example.org\"\nuser_ids = [\"alice=7\", \"bob=8\"]\n";
+    let without = LEAST.replace("domain =", "# domain =");
+    let nfs = with(folder.path(), &format!("{naming}{without}"))
+        .unwrap()
+        .nfs;
+    let ids = [("alice".to_owned(), 7), ("bob".to_owned(), 8)];
+    assert_eq!(nfs.owners.domain.as_deref(), Some("example.org"));
+    assert_eq!(nfs.owners.user_ids, ids);
+    let kerberos = nfs.kerberos.expect("there are keys");
+    assert_eq!((kerberos.domain, &*kerberos.realm), (None, "EXAMPLE.ORG"));
+    for (text, part) in [
+        (
+            format!("{naming}{LEAST}").replacen("example.org", "example.net", 1),
+            "leave this one out",
+        ),
+        ("user_ids = [\"alice=7\"]\n".to_owned(), "`domain ="),
+        (
+            format!("{naming}group_ids = [\"staff\"]\n"),
+            "not \"staff\"",
+        ),
+        (
+            format!("{naming}group_ids = [\"a@b=1\"]\n"),
+            "not \"a@b=1\"",
+        ),
+        (
+            format!("{naming}group_ids = [\"a=1\", \"a=2\"]\n"),
+            "in the list already",
+        ),
+        (
+            format!("{naming}group_ids = [\"a=4294967295\"]\n"),
+            "names with their numbers",
+        ),
+    ] {
+        let list = with(folder.path(), &text).unwrap_err();
+        let is_told = list.iter().any(|problem| problem.text.contains(part));
+        assert!(is_told, "{text}: {list:#?}");
     }
 }
 

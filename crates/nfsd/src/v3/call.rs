@@ -237,7 +237,7 @@ impl V3CallState {
         found: ExportFound,
         around: &mut Around<'_>,
     ) -> V3CallState {
-        let mut call = V3CallState::refused(procedure, by.clone(), nfsstat3::NFS3_OK);
+        let mut call = V3CallState::refused(procedure, by, nfsstat3::NFS3_OK);
         match found {
             Ok((export, files)) => (call.export, call.files) = (export, files),
             Err(status) => call.status = status,
@@ -245,18 +245,22 @@ impl V3CallState {
         let Some(granted) = around.peer.view.granted(call.export) else {
             return call;
         };
-        call.identity = granted.rule.acting_credential(&by).unwrap_or(by);
+        let by = &call.identity;
+        let acting = granted.rule.acting_credential(by);
         call.from = around.peer.asker();
         call.instance = granted.export.fs().info().instance;
         if steps(procedure).1 && granted.rule.is_read_only {
             call.status = nfsstat3::NFS3ERR_ROFS;
         } else if is_once(procedure) {
             let came = around.link.machine.call(tag);
-            let known = CallKey::new(came.xid, procedure.number(), &by, came.args);
+            let known = CallKey::new(came.xid, procedure.number(), by, came.args);
             call.known = Some((around.peer.address_replies(around.nfsd).clone(), known));
             call.may_be_again = true;
         }
         call.since = around.now;
+        if let Some(acting) = acting {
+            call.identity = acting;
+        }
         call
     }
 

@@ -24,7 +24,7 @@ pub(crate) fn set(nfs: &Service, settings: Option<&KerberosSettings>) -> Result<
         return Ok(());
     };
     let acceptor = acceptor(settings)?;
-    nfs.set_accounts(Some(&settings.domain), Arc::new(UserDatabase));
+    nfs.set_accounts(settings.domain.as_deref(), Arc::new(UserDatabase));
     nfs.set_acceptor(Some(Arc::new(acceptor)));
     Ok(())
 }
