@@ -5,7 +5,9 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use server::nfs::{ClientName, Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, Net};
-use server::nfs::{NfsSettings, Rule as ExportRule, Squash, TlsFiles, Xprtsec, XprtsecModes};
+use server::nfs::{
+    NamedHost, NfsSettings, Rule as ExportRule, Squash, TlsFiles, Xprtsec, XprtsecModes,
+};
 use server::{Config, check, nfs};
 use store::fs::Acls;
 use tls::ServerSide;
@@ -114,7 +116,7 @@ fn pattern_of(export: &ExportSpec) -> Option<String> {
     });
     let mut names = names.filter_map(|name| match name {
         ClientName::Certificate(name) => Some(name),
-        ClientName::Net(_) => None,
+        _ => None,
     });
     let name = names.find(|name| name.contains('*'))?;
     Some(format!(
@@ -388,6 +390,7 @@ fn terms(sink: &mut Sink, section: &Section, general: &ExportRule, has_keys: boo
         anon_gid: ANON_GID.read(sink, from, general.anon_gid),
         flavors: flavors(sink, section, has_keys).unwrap_or_else(|| general.flavors.clone()),
         xprtsec: xprtsec(sink, section).unwrap_or(general.xprtsec),
+        secure: section.flag(sink, "secure").unwrap_or(general.secure),
     }
 }
 
@@ -480,7 +483,7 @@ fn named(sink: &mut Sink, section: &Section) -> Option<Vec<ClientName>> {
             continue;
         }
         match resolve(item.value) {
-            Ok(found) => names.extend(found.into_iter().map(ClientName::Net)),
+            Ok(found) => names.push(found),
             Err(why) => sink.add(&item.span, why),
         }
     }
@@ -495,10 +498,11 @@ fn named(sink: &mut Sink, section: &Section) -> Option<Vec<ClientName>> {
     Some(names)
 }
 
-/// A network, an address, or every address that a host's name has now.
-fn resolve(text: &str) -> Result<Vec<Net>, String> {
+/// A network, an address, a host with the addresses that it has now, a pattern of host names or a
+/// netgroup.
+fn resolve(text: &str) -> Result<ClientName, String> {
     if let Ok(net) = text.parse::<Net>() {
-        return Ok(vec![net]);
+        return Ok(ClientName::Net(net));
     }
     if let Some((address, bits)) = text.split_once('/') {
         let bits_max = match address.parse::<IpAddr>() {
@@ -517,22 +521,29 @@ fn resolve(text: &str) -> Result<Vec<Net>, String> {
     if text == "*" {
         return Err("that is every client: write `allow_any_client = true`".to_owned());
     }
-    if text.contains(['*', '?', '@']) {
-        return Err(format!(
-            "\"{text}\": there are no patterns and no netgroups; name hosts or a network, as \
-             \"192.0.2.0/24\""
-        ));
+    if let Some(group) = text.strip_prefix('@') {
+        let is_name = !group.is_empty() && !group.contains(|c: char| c.is_whitespace());
+        return match is_name && !group.starts_with('-') {
+            true => Ok(ClientName::Netgroup(group.to_owned())),
+            false => Err(format!("\"{text}\" names no netgroup, as \"@staff\" does")),
+        };
+    }
+    if text.contains(['*', '?']) {
+        // What they stand for is part of a host's name.
+        check::host(&text.replace(['*', '?'], "a")).map_err(|why| {
+            format!("{why}: \"{text}\" is no pattern of host names, as \"*.example.org\" is")
+        })?;
+        return Ok(ClientName::Pattern(text.to_owned()));
     }
     check::host(text)?;
-    let found = (text, 0).to_socket_addrs();
-    let found: Vec<Net> = match found {
-        Ok(found) => found.map(|address| Net::host(address.ip())).collect(),
-        Err(error) => {
-            return Err(format!(
-                "the address of the host \"{text}\" cannot be found ({error}): write the address \
-                 itself, or add the host to /etc/hosts"
-            ));
+    match (text, 0).to_socket_addrs() {
+        Ok(found) => {
+            let addresses = found.map(|address| address.ip()).collect();
+            Ok(ClientName::Host(NamedHost::new(text, addresses).into()))
         }
-    };
-    Ok(found)
+        Err(error) => Err(format!(
+            "the address of the host \"{text}\" cannot be found ({error}): write the address \
+             itself, or add the host to /etc/hosts"
+        )),
+    }
 }

@@ -357,6 +357,7 @@ pub const SCHEMA: &[Keys] = &[
             key("anon_gid", Takes::Number),
             key("security", Takes::Texts),
             key("xprtsec", Takes::Texts),
+            key("secure", Takes::Flag),
             key("client", Takes::Tables(CLIENT)),
         ],
     ),
@@ -370,6 +371,7 @@ pub const SCHEMA: &[Keys] = &[
             key("anon_gid", Takes::Number),
             key("security", Takes::Texts),
             key("xprtsec", Takes::Texts),
+            key("secure", Takes::Flag),
         ],
     ),
     (

@@ -12,6 +12,7 @@ use link::{CommandMemory, Link, Stream, StreamTokens};
 use machine::{Nanos, Tag, work};
 use mem::Pool;
 use nfs::connection::{Connection, RpcServerFatalError, ServerOp};
+use nfsd::client_names::NameService;
 use nfsd::offload::{CopyWork, WorkAround};
 use nfsd::xprtsec::ShownCertificate;
 use nfsd::{Around, Elsewhere, Execution, Exports, Nfsd, Peer, Step, prepare};
@@ -60,6 +61,8 @@ pub struct NfsdDouble {
     pub after_save: Option<Meanwhile>,
     /// The users and groups of its machine.
     pub accounts: Option<Box<dyn Accounts>>,
+    /// The name service of its machine.
+    pub names: Option<Box<dyn NameService>>,
     /// The time of day; [`NfsdDouble::advance`] moves both clocks.
     pub time: Time,
     /// What is done without a pause may cost so many units ([`machine::work`]).
@@ -94,6 +97,7 @@ impl NfsdDouble {
             records: Vec::new(),
             after_save: None,
             accounts: None,
+            names: None,
             time: Time {
                 seconds: 1_000_000,
                 nanos: 0,
@@ -548,6 +552,10 @@ impl NfsdDouble {
         let mut step = self.around(conn, tag, |around| go(&mut execution, around));
         while let Step::Elsewhere(_) | Step::Turn = step {
             self.save();
+            if let Step::Elsewhere(Elsewhere::Names(address)) = step {
+                let names = self.names.as_deref().expect("a name service");
+                self.nfsd.look_up_names(address, names, self.driver.now);
+            }
             if let Step::Elsewhere(Elsewhere::Groups(uid)) = step {
                 let accounts = self.accounts.as_deref().expect("a database of users");
                 self.nfsd.groups.look_up(uid, accounts, self.driver.now);

@@ -19,7 +19,7 @@ pub(crate) enum Client {
     One(String),
     /// A network.
     Net(String),
-    /// Hosts of which weft cannot say who they are: a pattern or a netgroup.
+    /// Hosts of which the source does not say who they are: a pattern or a netgroup.
     Unknown,
     /// Everybody.
     Any,
@@ -159,8 +159,8 @@ impl Import<'_> {
                 "pattern"
             };
             let why = format!(
-                "{text} is a {what}, of which weft knows none: name its hosts or a network, they \
-                 are not let in"
+                "{text} is a {what}, which is not taken over: write it into `clients` of the \
+                 export, until then its hosts are not let in"
             );
             self.report.add(at.place, "client", Access, why);
             return Some(Client::Unknown);

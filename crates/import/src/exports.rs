@@ -100,7 +100,7 @@ pub(crate) fn read(import: &mut Import, text: &str) {
     }
     if !import.model.exports.is_empty() {
         let why = "weft takes calls from every port, which Linux does not unless it says \
-                   `insecure`: of a client whose users are root it says nothing";
+                   `insecure`: `secure = true` of an export refuses those from 1024 on";
         let place = Place { file: 0, line: 0 };
         import.report.add(place, "secure", Lost, why);
     }

@@ -1,6 +1,7 @@
 //! A call while it runs: what it has found out, what it asks file systems, what it waits
 //! for, and its answer.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -78,6 +79,9 @@ pub enum Elsewhere {
     /// The groups of this user are to be looked up, which blocks:
     /// [`UserGroups::look_up`](crate::groups::UserGroups::look_up).
     Groups(u32),
+    /// What the name service says of the client's address, likewise:
+    /// [`Nfsd::look_up_names`].
+    Names(IpAddr),
 }
 
 /// What an operation came to: an error is its result, without a body.
@@ -502,7 +506,11 @@ impl<'a> RunningCall<'a> {
         };
         let path = granted.export.path();
         self.nfsd.events.refused(self.peer, path, reason);
-        Err(nfsstat4::NFS4ERR_WRONGSEC)
+        Err(match reason {
+            // Another flavor would not help.
+            Reason::Port => nfsstat4::NFS4ERR_ACCESS,
+            _ => nfsstat4::NFS4ERR_WRONGSEC,
+        })
     }
 
     /// Whether the machine's principal may do the operation for whatever user (RFC 8881,

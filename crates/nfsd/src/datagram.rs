@@ -116,7 +116,12 @@ impl DatagramMount {
     pub(crate) fn advance(&mut self, around: &mut WorkAround<'_>) -> Option<Task> {
         let datagram = self.datagram.as_ref()?;
         let call = DatagramCall::read(&datagram.bytes).ok()?;
-        let peer = Peer::new(around.nfsd, 0, datagram.from);
+        let mut peer = Peer::new(around.nfsd, 0, datagram.from);
+        if let Some(address) = peer.find_names(around.nfsd, around.now) {
+            // It comes again when they are known.
+            around.nfsd.client_names.ask(address);
+            return None;
+        }
         let mut results = Vec::new();
         let mut mount_around = MountAround {
             nfsd: around.nfsd,

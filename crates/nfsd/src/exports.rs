@@ -14,6 +14,7 @@ use store::fs::{FileId, FileSystem, Time, check_name};
 use store::meter::IoMeter;
 
 use crate::handle::Handle;
+use crate::host_pattern::fits;
 use crate::xprtsec::{ConnectedClient, XprtsecModes};
 
 /// Exports at most.
@@ -117,17 +118,83 @@ impl fmt::Display for Net {
 /// What a rule names clients by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientName {
-    /// Their addresses; of a host by name all that it had when the configuration was read.
+    /// Their addresses.
     Net(Net),
+    /// A host, which has several addresses perhaps.
+    Host(Arc<NamedHost>),
+    /// A pattern of host names, as `*.example.org`: the names of the address that lead to it count.
+    Pattern(String),
+    /// The netgroup of this name.
+    Netgroup(String),
     /// A subject alternative name of their certificates with its kind, as
     /// `DNS:client.example.org`.
     Certificate(String),
 }
 
+/// A host, and the addresses that the name service has told last.
+#[derive(Debug)]
+pub struct NamedHost {
+    name: String,
+    addresses: RwLock<Vec<IpAddr>>,
+}
+
+impl NamedHost {
+    /// One with these addresses.
+    pub fn new(name: &str, addresses: Vec<IpAddr>) -> NamedHost {
+        let host = NamedHost {
+            name: name.to_owned(),
+            addresses: RwLock::default(),
+        };
+        host.set_addresses(addresses);
+        host
+    }
+
+    /// As the configuration has it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// It has these from now on, in whatever order; whether they are others than before.
+    pub(crate) fn set_addresses(&self, mut addresses: Vec<IpAddr>) -> bool {
+        for address in &mut addresses {
+            *address = address.to_canonical();
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        let known = self.addresses.write();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        let are_others = *known != addresses;
+        *known = addresses;
+        are_others
+    }
+
+    /// Whether an address that fits is one of it.
+    fn has(&self, fits: impl Fn(IpAddr) -> bool) -> bool {
+        let known = self.addresses.read();
+        let known = known.unwrap_or_else(PoisonError::into_inner);
+        known.iter().any(|address| fits(*address))
+    }
+}
+
+/// Two of one name are the same, whatever addresses that had when they were made.
+impl PartialEq for NamedHost {
+    fn eq(&self, other: &NamedHost) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for NamedHost {}
+
 impl ClientName {
     fn contains(&self, client: &ConnectedClient) -> bool {
         match self {
             ClientName::Net(net) => net.contains(client.address),
+            ClientName::Host(host) => host.has(|address| address == client.address.to_canonical()),
+            ClientName::Pattern(pattern) => {
+                let mut names = client.host.names.iter();
+                names.any(|name| fits(pattern, name))
+            }
+            ClientName::Netgroup(group) => client.host.netgroups.contains(group),
             ClientName::Certificate(name) => client.names.contains(name),
         }
     }
@@ -136,7 +203,15 @@ impl ClientName {
     fn meets(&self, other: &ClientName) -> bool {
         match (self, other) {
             (ClientName::Net(own), ClientName::Net(other)) => own.meets(other),
-            // A certificate may have several names, and be shown from anywhere.
+            (ClientName::Net(net), ClientName::Host(host))
+            | (ClientName::Host(host), ClientName::Net(net)) => {
+                host.has(|address| net.contains(address))
+            }
+            (ClientName::Host(own), ClientName::Host(other)) => {
+                own.has(|address| other.has(|too| too == address))
+            }
+            // A certificate may have several names, and be shown from anywhere; and what the name
+            // service says of an address is not known.
             _ => true,
         }
     }
@@ -146,7 +221,9 @@ impl fmt::Display for ClientName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClientName::Net(net) => net.fmt(f),
-            ClientName::Certificate(name) => f.write_str(name),
+            ClientName::Host(host) => f.write_str(&host.name),
+            ClientName::Netgroup(group) => write!(f, "@{group}"),
+            ClientName::Pattern(name) | ClientName::Certificate(name) => f.write_str(name),
         }
     }
 }
@@ -164,6 +241,14 @@ impl Clients {
     /// Those with one of these addresses.
     pub fn nets(nets: impl IntoIterator<Item = Net>) -> Clients {
         Clients::Named(nets.into_iter().map(ClientName::Net).collect())
+    }
+
+    /// What they are named by.
+    pub(crate) fn names(&self) -> &[ClientName] {
+        match self {
+            Clients::Any => &[],
+            Clients::Named(names) => names,
+        }
     }
 
     /// Whether a client is one of them.
@@ -215,6 +300,8 @@ pub struct Rule {
     pub flavors: Vec<Flavor>,
     /// How connections may be protected.
     pub xprtsec: XprtsecModes,
+    /// They come from a port below 1024, which takes a privilege on most clients.
+    pub secure: bool,
 }
 
 impl Default for Rule {
@@ -229,6 +316,7 @@ impl Default for Rule {
             anon_gid: ANONYMOUS_ID,
             flavors: vec![Flavor::Sys],
             xprtsec: XprtsecModes::ALL,
+            secure: false,
         }
     }
 }
@@ -447,6 +535,8 @@ pub struct Exports {
     /// Directories of the pseudo file system, the root first; also where an
     /// export takes its place, for clients that may not see the export.
     pub(crate) directories: Vec<crate::pseudo::Directory>,
+    /// Rules name clients by what the name service says of their addresses.
+    pub(crate) need_names: bool,
     /// When they became so.
     pub(crate) since: Time,
 }
@@ -481,10 +571,17 @@ impl Exports {
             return Err(ExportsError::Alike(path(pair[0].1), path(pair[1].1)));
         }
         let directories = crate::pseudo::directories(&exports)?;
+        let is_asked_for =
+            |name: &ClientName| matches!(name, ClientName::Pattern(_) | ClientName::Netgroup(_));
+        let rules = exports.iter().flat_map(Export::rules);
+        let need_names = rules
+            .flat_map(|rule| rule.clients.names())
+            .any(is_asked_for);
         Ok(Exports {
             exports,
             by_id,
             directories,
+            need_names,
             since,
         })
     }
@@ -548,6 +645,11 @@ impl Live {
             }
         }
         *live = Arc::new(exports);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// What clients see of them has changed otherwise.
+    pub(crate) fn touch(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
 

@@ -13,6 +13,7 @@ mod answers;
 mod attributes;
 mod call;
 pub mod callback;
+pub mod client_names;
 mod client_refused;
 mod continuation;
 mod data;
@@ -24,6 +25,7 @@ pub mod exports;
 pub mod groups;
 pub mod handle;
 mod holder;
+mod host_pattern;
 mod hosts;
 mod known_states;
 mod lock;
@@ -119,6 +121,8 @@ pub struct Nfsd {
     has_gss: AtomicBool,
     /// Names of owners, for clients that have one.
     pub owners: owners::Owners,
+    /// What the name service says of clients, for rules that ask for it.
+    pub client_names: client_names::ClientNames,
     /// The groups of users, with [`NfsdSettings::manage_gids`].
     pub groups: groups::UserGroups,
     /// What is exported.
@@ -159,6 +163,7 @@ impl Nfsd {
             contexts: Arc::new(contexts),
             has_gss: AtomicBool::new(false),
             owners: owners::Owners::default(),
+            client_names: client_names::ClientNames::default(),
             groups: groups::UserGroups::default(),
             server: Server::new(settings.server, boot, known, now),
             files: Files::new(boot, settings.server.secret, DELEGATIONS_MAX),

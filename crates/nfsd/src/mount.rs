@@ -187,6 +187,12 @@ impl MountCall {
             nfsd.events.refused(around.peer, asked, reason);
             return None;
         };
+        if granted.lacks_port() {
+            self.status = mountstat3::MNT3ERR_ACCES;
+            let (events, path) = (&around.nfsd.events, granted.export.path());
+            events.refused(around.peer, path, Reason::Port);
+            return None;
+        }
         let fs = granted.export.fs();
         if self.export != granted.export.id() {
             (self.export, self.file, self.at) = (granted.export.id(), fs.root(), 0);

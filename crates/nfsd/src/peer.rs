@@ -1,10 +1,11 @@
 //! What belongs to one connection.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use machine::Nanos;
 use nfs::connection::Connection;
 use nfs::server::{ProvenNumber, Session, proven_number};
 use store::fs::Asker;
@@ -38,6 +39,8 @@ pub struct Peer {
     pub(crate) states: SeenStates,
     /// What it sees of the exports.
     pub(crate) view: View,
+    /// Of which exports' generation what the name service says of its address counts, until when.
+    named: Option<(u64, Nanos)>,
     /// What the certificate of its client is called, with its number, if that has shown one.
     certificate: Option<(ProvenNumber, String)>,
     /// What its address has called, once it calls something that must not be done twice.
@@ -82,7 +85,8 @@ impl Peer {
             address,
             local: None,
             states: SeenStates::default(),
-            view: View::new(&nfsd.exports, address.ip()),
+            view: View::new(&nfsd.exports, address),
+            named: None,
             certificate: None,
             replies: None,
             answers: Answers::default(),
@@ -101,14 +105,42 @@ impl Peer {
         let owner = shown.as_ref().map(|shown| shown.owner.clone());
         self.certificate = owner.map(|owner| (proven_number(&owner), owner));
         let client = ConnectedClient {
-            address: self.address.ip(),
             xprtsec: match shown {
                 None => Xprtsec::Tls,
                 Some(_) => Xprtsec::Mtls,
             },
             names: shown.map(|shown| shown.names).unwrap_or_default(),
+            ..self.view.client().clone()
         };
         self.view = View::new(&nfsd.exports, client);
+    }
+
+    /// Finds what the name service says of its address, where rules ask for that; `Some`: the
+    /// address is to be looked up.
+    #[inline]
+    pub(crate) fn find_names(&mut self, nfsd: &Nfsd, now: Nanos) -> Option<IpAddr> {
+        let generation = self.view.generation();
+        let counts = |(of, until): (u64, Nanos)| of == generation && now < until;
+        match self.view.needs_names() && !self.named.is_some_and(counts) {
+            true => self.look_for_names(nfsd, now),
+            false => None,
+        }
+    }
+
+    #[cold]
+    fn look_for_names(&mut self, nfsd: &Nfsd, now: Nanos) -> Option<IpAddr> {
+        let address = self.address.ip().to_canonical();
+        let generation = self.view.generation();
+        let Some((host, until)) = nfsd.client_names.find(address, (generation, now)) else {
+            return Some(address);
+        };
+        let client = ConnectedClient {
+            host,
+            ..self.view.client().clone()
+        };
+        self.view = View::new(&nfsd.exports, client);
+        self.named = Some((generation, until));
+        None
     }
 
     /// How its connection is protected.

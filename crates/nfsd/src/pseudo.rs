@@ -140,6 +140,8 @@ pub struct Granted<'a> {
     pub export: &'a Export,
     /// How.
     pub rule: &'a Rule,
+    /// The client comes from a port below 1024.
+    has_secure_port: bool,
 }
 
 impl Granted<'_> {
@@ -168,12 +170,19 @@ impl Granted<'_> {
         self.lacks_protection(has).or(of_flavor)
     }
 
+    /// Whether the client comes from a port that the rule does not take.
+    #[inline]
+    pub(crate) fn lacks_port(&self) -> bool {
+        self.rule.secure && !self.has_secure_port
+    }
+
     /// What a connection that is protected so lacks, whatever its calls are.
     #[inline]
     pub(crate) fn lacks_protection(&self, has: Xprtsec) -> Option<Reason> {
         let takes = self.rule.xprtsec;
         let is_secure = takes.take(has) || faults::is(Fault::PlainExports);
-        (!is_secure).then_some(Reason::Xprtsec { has, takes })
+        let of_port = self.lacks_port().then_some(Reason::Port);
+        of_port.or((!is_secure).then_some(Reason::Xprtsec { has, takes }))
     }
 }
 
@@ -217,6 +226,12 @@ impl View {
         }
     }
 
+    /// Whether rules ask what the name service says of the client.
+    #[inline]
+    pub(crate) fn needs_names(&self) -> bool {
+        self.exports.need_names
+    }
+
     /// What is known of the client.
     #[inline]
     pub fn client(&self) -> &ConnectedClient {
@@ -247,6 +262,7 @@ impl View {
         Some(Granted {
             export,
             rule: &export.rules()[rule],
+            has_secure_port: self.client.has_secure_port,
         })
     }
 

@@ -18,6 +18,8 @@ pub enum Reason {
         /// As it may be.
         takes: XprtsecModes,
     },
+    /// It comes from a port from 1024 on, which its rule does not take.
+    Port,
     /// There is no such export.
     NoExport,
     /// The server takes no client.
@@ -48,6 +50,10 @@ impl std::fmt::Display for Reason {
                     "its connection has xprtsec={has}, and the export's `xprtsec` takes {takes}: \
                      mount it with `-o {proto}xprtsec={best}`"
                 );
+            }
+            Reason::Port => {
+                "it comes from a port from 1024 on, and the export is `secure`: mount it as root \
+                 without `noresvport`"
             }
             Reason::NoExport => "there is no such export",
             Reason::Drained => "weft is drained: `weft drain --end` lets clients in again",

@@ -37,7 +37,7 @@ impl Execution {
     /// Begins with a call that has all arrived ([`nfs::connection::ServerOp::Call`]).
     pub fn begin(&mut self, tag: Tag, around: &mut Around<'_>) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
-        if let Some(elsewhere) = find_groups(tag, around) {
+        if let Some(elsewhere) = find_names(around).or_else(|| find_groups(tag, around)) {
             self.waits = Waits::First(tag);
             return Step::Elsewhere(elsewhere);
         }
@@ -249,6 +249,18 @@ impl<'a> RunningCall<'a> {
             compound::Next::End => Ok(NextStep::End),
         }
     }
+}
+
+/// Has a connection know what rules ask of its client's address; `Some`: it is to be looked up.
+#[inline]
+fn find_names(around: &mut Around<'_>) -> Option<Elsewhere> {
+    if !around.peer.view.needs_names() {
+        return None;
+    }
+    let address = around.peer.find_names(around.nfsd, around.now);
+    let let_in = around.peer.has_exports();
+    around.link.machine.set_let_in(let_in);
+    address.map(Elsewhere::Names)
 }
 
 /// Gives a call the groups that this machine knows its user to be in, if it is to have those;

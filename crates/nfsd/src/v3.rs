@@ -321,7 +321,7 @@ fn find(
     if let Some(reason) = granted.lacks(credential.flavor, peer.xprtsec()) {
         events.refused(peer, granted.export.path(), reason);
         return match reason {
-            Reason::Xprtsec { .. } => Ok(Err(nfsstat3::NFS3ERR_ACCES)),
+            Reason::Xprtsec { .. } | Reason::Port => Ok(Err(nfsstat3::NFS3ERR_ACCES)),
             _ => Err(Unfit::Flavor),
         };
     }

@@ -2,8 +2,11 @@
 //! exports(5), by RPC-with-TLS (RFC 9289).
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+
+/// Ports below it take a privilege (exports(5), `secure`).
+const SECURE_PORTS: u16 = 1024;
 
 /// How a connection is protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +97,15 @@ pub struct ShownCertificate {
     pub names: Arc<[String]>,
 }
 
+/// What is known of the host at an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownHost {
+    /// Its names, which all lead to its address.
+    pub names: Vec<String>,
+    /// Those of the netgroups in rules that it is in.
+    pub netgroups: Vec<String>,
+}
+
 /// What is known of a client by its connection: what rules of exports look at.
 #[derive(Clone, Debug)]
 pub struct ConnectedClient {
@@ -104,15 +116,31 @@ pub struct ConnectedClient {
     /// Subject alternative names of its certificate with their kinds, as
     /// `DNS:client.example.org`.
     pub names: Arc<[String]>,
+    /// What the name service says of its address.
+    pub host: Arc<KnownHost>,
+    /// It comes from a port below 1024.
+    pub has_secure_port: bool,
 }
 
-/// In the clear.
+/// In the clear, from a port below 1024.
 impl From<IpAddr> for ConnectedClient {
     fn from(address: IpAddr) -> ConnectedClient {
         ConnectedClient {
             address,
             xprtsec: Xprtsec::None,
             names: Arc::default(),
+            host: Arc::default(),
+            has_secure_port: true,
+        }
+    }
+}
+
+/// In the clear.
+impl From<SocketAddr> for ConnectedClient {
+    fn from(address: SocketAddr) -> ConnectedClient {
+        ConnectedClient {
+            has_secure_port: address.port() < SECURE_PORTS,
+            ..ConnectedClient::from(address.ip())
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod files;
 mod gss;
 pub mod hosts;
 mod mail;
+mod name_service;
 pub mod records;
 mod service;
 mod transport_security;
@@ -47,7 +48,7 @@ use store::meter::IoOp;
 pub use ::nfs::connection::{Flavor, RdmaSettings};
 pub use nfsd::datagram::Datagram;
 pub use nfsd::exports::{
-    ClientName, Clients, ExportsError, Net, RULES_MAX, Rule, Squash, check_path, clash,
+    ClientName, Clients, ExportsError, NamedHost, Net, RULES_MAX, Rule, Squash, check_path, clash,
 };
 pub use nfsd::owners::OwnerNaming;
 pub use nfsd::rpcbind::{ProgramPorts, RpcProgram, RpcPrograms};
@@ -660,6 +661,13 @@ impl NfsConnection {
             Step::Elsewhere(Elsewhere::Groups(uid)) => {
                 self.core.let_go(kept);
                 self.look_up_groups((tag, uid), driver.now());
+            }
+            Step::Elsewhere(Elsewhere::Names(address)) => {
+                self.core.let_go(kept);
+                let later = self.later(tag);
+                let then = move || later.answer(CallAnswer::GoOn);
+                let of = (address, driver.now());
+                self.local.service.look_up_names(of, then);
             }
             Step::NoMemory => {
                 self.core.let_go(kept);

@@ -100,6 +100,7 @@ pub fn on_tick<D: Driver>(local: &Local, now: Nanos, driver: &mut D) {
     if service.is_due(now, TICK) {
         service.nfsd().on_tick(now);
         service.note_refused();
+        service.look_up_hosts(now);
         if service.are_records_behind() {
             service.keep_records(|| {});
         }
@@ -222,6 +223,10 @@ pub(crate) fn see_to<D: Driver>(local: &Local, driver: &mut D) {
     let questions = nfsd.owners.take_questions();
     if !questions.is_empty() {
         local.service.look_up_owners(questions);
+    }
+    for address in nfsd.client_names.take_asked() {
+        let of = (address, driver.now());
+        local.service.look_up_names(of, || {});
     }
 }
 

@@ -25,10 +25,14 @@ use tls::RenewedTls;
 use super::records::{Records, ServerIdentity, new_identity};
 use crate::config::NfsSettings;
 use crate::hosts::HostCalls;
+use crate::name_service::Getent;
 use crate::{CLIENT_REFUSED, MOUNT_REFUSED, NfsMail, OwnMail};
 
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
+
+/// How often the hosts that rules name are looked up.
+const HOSTS_EVERY: Nanos = 300 * SECOND;
 
 /// What an answer has beside the data of a READ, and a call beside that of a
 /// WRITE, at most.
@@ -113,6 +117,9 @@ pub struct Service {
     clients_refused: AtomicU64,
     /// When the leases were looked at last.
     ticked: AtomicU64,
+    /// When the hosts that rules name were looked up last, and whether they are.
+    hosts_looked_up: AtomicU64,
+    are_hosts_asked: AtomicBool,
     /// How streams by RDMA have ended.
     pub terminates: TerminateCounts,
 }
@@ -159,6 +166,8 @@ impl Service {
             are_records_behind: AtomicBool::new(false),
             clients_refused: AtomicU64::new(0),
             ticked: AtomicU64::new(0),
+            hosts_looked_up: AtomicU64::new(0),
+            are_hosts_asked: AtomicBool::new(false),
             terminates: TerminateCounts::default(),
         }
     }
@@ -173,6 +182,7 @@ impl Service {
                 known,
                 exports,
             } = start;
+            self.hosts_looked_up.store(now, Ordering::Relaxed);
             let nfsd = Nfsd::new(settings, boot, known, exports, now);
             nfsd.set_gss(self.acceptor().is_some());
             self.name_owners(&nfsd);
@@ -263,6 +273,43 @@ impl Service {
             service.nfsd().groups.look_up(uid, accounts, now);
             then();
         });
+    }
+
+    /// Has the blocking worker look up what rules want to know of an address, in its turn, and do
+    /// `then`.
+    #[cold]
+    pub(crate) fn look_up_names(
+        self: &Arc<Self>,
+        (address, now): (IpAddr, Nanos),
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let service = self.clone();
+        let step = move || {
+            service.nfsd().look_up_names(address, &Getent, now);
+            then();
+        };
+        (self.shared).prove(ProofKind::Asked, address, step).leave();
+    }
+
+    /// Has the blocking worker look up again the hosts that rules name, if it is time, and tells
+    /// the reactors of changes.
+    pub(crate) fn look_up_hosts(self: &Arc<Self>, now: Nanos) {
+        let last = self.hosts_looked_up.load(Ordering::Relaxed);
+        let is_due = now.saturating_sub(last) >= HOSTS_EVERY;
+        if !is_due || self.are_hosts_asked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.hosts_looked_up.store(now, Ordering::Relaxed);
+        let service = self.clone();
+        let step = move || {
+            let have_changed = service.nfsd().look_up_hosts(&Getent);
+            service.are_hosts_asked.store(false, Ordering::Release);
+            for reactor in (0..service.reactors()).filter(|_| have_changed) {
+                service.send(reactor, OwnMail::ExportsChanged);
+            }
+        };
+        let here = IpAddr::from(Ipv6Addr::LOCALHOST);
+        (self.shared).prove(ProofKind::Asked, here, step).leave();
     }
 
     /// Has the blocking worker ask the users and groups of this machine, in the turn of a host.
@@ -399,7 +446,9 @@ impl Service {
                     Reason::Xprtsec { has, .. } => Remedy::Protection {
                         has_tls: has == Xprtsec::Tls,
                     },
-                    Reason::Flavor | Reason::NoExport | Reason::Drained => Remedy::None,
+                    Reason::Flavor | Reason::Port | Reason::NoExport | Reason::Drained => {
+                        Remedy::None
+                    }
                 },
                 ..Refusal::new(MOUNT_REFUSED, &reason)
             });

@@ -216,8 +216,18 @@ fn rules_of_an_export_are_checked() {
             &["\"desk\"", "no IP address"],
         ),
         ("clients = [\"*\"]", "10:12", &["allow_any_client = true"]),
-        ("clients = [\"*.example.org\"]", "10:12", &["no patterns"]),
-        ("clients = [\"@staff\"]", "10:12", &["no netgroups"]),
+        (
+            "clients = [\"*.exa mple.org\"]",
+            "10:12",
+            &["no pattern", "\"*.example.org\""],
+        ),
+        (
+            "clients = [\"web[12].example.org\"]",
+            "10:12",
+            &["web[12].example.org"],
+        ),
+        ("clients = [\"@\"]", "10:12", &["no netgroup", "\"@staff\""]),
+        ("clients = [\"@-k\"]", "10:12", &["no netgroup"]),
         ("clients = []", "10:11", &["names no client"]),
         (
             "clients = [\"no-such-host.invalid\"]",

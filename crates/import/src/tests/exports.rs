@@ -12,7 +12,7 @@ fn nets(rule: &Rule) -> Vec<Net> {
     };
     let net = |name: &ClientName| match name {
         ClientName::Net(net) => *net,
-        ClientName::Certificate(name) => panic!("{name}"),
+        name => panic!("{name}"),
     };
     names.iter().map(net).collect()
 }

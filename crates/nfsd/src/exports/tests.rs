@@ -4,6 +4,9 @@ use std::sync::OnceLock;
 use store::fs::Memory;
 
 use super::*;
+use crate::pseudo::View;
+use crate::reason::Reason;
+use crate::xprtsec::Xprtsec;
 
 fn fs() -> Arc<dyn FileSystem> {
     static FS: OnceLock<Arc<Memory>> = OnceLock::new();
@@ -201,4 +204,26 @@ fn more_rules_or_exports_than_the_most_are_refused() {
     };
     assert!(many(EXPORTS_MAX) && !many(EXPORTS_MAX + 1));
     assert!(!many(EXPORTS_MAX + 2));
+}
+
+#[test]
+fn secure_export_is_not_for_clients_from_ports_from_1024_on() {
+    let rule = Rule {
+        secure: true,
+        ..Rule::default()
+    };
+    let of = |path, rules| Export::new(path, fs(), rules).unwrap();
+    let exports = vec![
+        of("/secure", vec![rule]),
+        of("/open", vec![Rule::default()]),
+    ];
+    let live = Live::new(Exports::new(exports, Time::default()).unwrap());
+    for (port, reason) in [(1, None), (1023, None), (1024, Some(Reason::Port))] {
+        let from = std::net::SocketAddr::new(address("192.0.2.1"), port);
+        let view = View::new(&live, from);
+        let [secure, open] = [1, 0].map(|at| view.all_granted().nth(at).unwrap());
+        assert_eq!(secure.export.path(), "/secure");
+        assert_eq!(secure.lacks(Flavor::Sys, Xprtsec::None), reason, "{port}");
+        assert_eq!(open.lacks(Flavor::Sys, Xprtsec::None), None);
+    }
 }

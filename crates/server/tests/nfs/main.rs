@@ -12,6 +12,7 @@ mod hostile;
 mod limited;
 mod live;
 mod memory;
+mod name_service;
 mod rate_limits;
 mod raw;
 #[path = "../shared/report.rs"]

@@ -1,0 +1,195 @@
+//! What the name service of this machine says of clients, for rules that name them by patterns of
+//! host names and by netgroups (exports(5)).
+//!
+//! It may block. A call from an address that is not known yet waits until it has answered, and
+//! no other call does.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use machine::{Nanos, locked};
+
+use crate::Nfsd;
+use crate::exports::{ClientName, Exports};
+use crate::xprtsec::KnownHost;
+
+/// For how long what is known counts.
+const FRESH: Nanos = 600 * 1_000_000_000;
+/// For how long where the name service has no answer.
+const RETRY: Nanos = 60 * 1_000_000_000;
+/// For how long what it has said last counts where it has no answer since.
+const HELD: Nanos = 3_600 * 1_000_000_000;
+/// Addresses that are known at most; where there are more, all are asked for anew.
+const KNOWN_MAX: usize = 16 * 1024;
+/// Addresses of datagrams that are to be looked up, at a time.
+const ASKED_MAX: usize = 64;
+
+/// The name service of this machine. What it is asked may block; `None`: it has no answer.
+pub trait NameService {
+    /// The addresses of a host.
+    fn addresses(&self, host: &str) -> Option<Vec<IpAddr>>;
+
+    /// The names of an address, which anybody may have written there.
+    fn names(&self, address: IpAddr) -> Option<Vec<String>>;
+
+    /// The hosts in a netgroup; an empty one stands for all hosts (netgroup(5)).
+    fn members(&self, netgroup: &str) -> Option<Vec<String>>;
+}
+
+#[derive(Clone)]
+struct HostEntry {
+    host: Arc<KnownHost>,
+    /// Of the exports whose netgroups were looked at.
+    generation: u64,
+    until: Nanos,
+    /// When its names were told last.
+    told: Nanos,
+}
+
+/// The addresses that are known.
+#[derive(Default)]
+pub struct ClientNames {
+    known: Mutex<HashMap<IpAddr, HostEntry>>,
+    /// Those that calls without a connection have come from.
+    asked: Mutex<HashSet<IpAddr>>,
+    is_asked: AtomicBool,
+}
+
+impl ClientNames {
+    /// What is known of an address, and until when; `None`: it is to be looked up.
+    pub(crate) fn find(
+        &self,
+        address: IpAddr,
+        (generation, now): (u64, Nanos),
+    ) -> Option<(Arc<KnownHost>, Nanos)> {
+        let known = locked(&self.known);
+        let of = known.get(&address)?;
+        let counts = of.generation == generation && now < of.until;
+        counts.then(|| (of.host.clone(), of.until))
+    }
+
+    /// The address is to be looked up, for what comes again.
+    pub(crate) fn ask(&self, address: IpAddr) {
+        let mut asked = locked(&self.asked);
+        if asked.len() < ASKED_MAX {
+            asked.insert(address);
+            self.is_asked.store(true, Ordering::Release);
+        }
+    }
+
+    /// The addresses that are to be looked up without a call that waits.
+    #[inline]
+    pub fn take_asked(&self) -> HashSet<IpAddr> {
+        match self.is_asked.swap(false, Ordering::AcqRel) {
+            true => std::mem::take(&mut *locked(&self.asked)),
+            false => HashSet::new(),
+        }
+    }
+}
+
+impl Nfsd {
+    /// Looks up what rules want to know of an address, unless that was done. It blocks.
+    pub fn look_up_names(&self, address: IpAddr, service: &dyn NameService, now: Nanos) {
+        let names = &self.client_names;
+        let generation = self.exports.generation();
+        if names.find(address, (generation, now)).is_some() {
+            return;
+        }
+        let before = locked(&names.known).get(&address).cloned();
+        let (found, told) = confirmed(address, service);
+        let (found, told, time) = match (told, &before) {
+            (true, _) => (found, now, FRESH),
+            (false, Some(before)) if now.saturating_sub(before.told) < HELD => {
+                (before.host.names.clone(), before.told, RETRY)
+            }
+            (false, _) => (Vec::new(), now, RETRY),
+        };
+        let exports = self.exports.load();
+        let was_in = |group: &str| {
+            let before = before.iter().flat_map(|before| &before.host.netgroups);
+            before.into_iter().any(|other| other == group)
+        };
+        let mut netgroups: Vec<String> = netgroups(&exports).map(str::to_owned).collect();
+        netgroups.sort_unstable();
+        netgroups.dedup();
+        netgroups.retain(|group| match service.members(group) {
+            Some(members) => members.iter().any(|host| is_it(host, address, &found)),
+            None => was_in(group),
+        });
+        let host = KnownHost {
+            names: found,
+            netgroups,
+        };
+        let known = HostEntry {
+            host: Arc::new(host),
+            generation,
+            until: now.saturating_add(time),
+            told,
+        };
+        let mut all = locked(&names.known);
+        if all.len() >= KNOWN_MAX {
+            all.clear();
+        }
+        all.insert(address, known);
+    }
+
+    /// Looks up again the hosts that rules name; whether one has other addresses now. One of which
+    /// the name service has no answer keeps those that it had. It blocks.
+    pub fn look_up_hosts(&self, service: &dyn NameService) -> bool {
+        let exports = self.exports.load();
+        let mut have_changed = false;
+        for name in client_names(&exports) {
+            if let ClientName::Host(host) = name
+                && let Some(addresses) = service.addresses(host.name())
+            {
+                have_changed |= host.set_addresses(addresses);
+            }
+        }
+        if have_changed {
+            self.exports.touch();
+        }
+        have_changed
+    }
+}
+
+/// The names of an address that lead to it, and whether the name service has told any: whoever
+/// has the address says what it is called, and another what addresses that name has.
+fn confirmed(address: IpAddr, service: &dyn NameService) -> (Vec<String>, bool) {
+    let Some(mut names) = service.names(address) else {
+        return (Vec::new(), false);
+    };
+    names.retain(|name| {
+        let addresses = service.addresses(name).unwrap_or_default();
+        addresses
+            .iter()
+            .any(|other| other.to_canonical() == address)
+    });
+    (names, true)
+}
+
+/// Whether the host of a netgroup is the one of these names: by one of them, with or without its
+/// domain, or by the address.
+fn is_it(host: &str, address: IpAddr, names: &[String]) -> bool {
+    let is_called = |name: &String| {
+        let short = name.split('.').next().unwrap_or_default();
+        name.eq_ignore_ascii_case(host) || short.eq_ignore_ascii_case(host)
+    };
+    host.is_empty() || host.parse() == Ok(address) || names.iter().any(is_called)
+}
+
+fn client_names(exports: &Exports) -> impl Iterator<Item = &ClientName> {
+    let rules = exports.iter().flat_map(|export| export.rules());
+    rules.flat_map(|rule| rule.clients.names())
+}
+
+fn netgroups(exports: &Exports) -> impl Iterator<Item = &str> {
+    client_names(exports).filter_map(|name| match name {
+        ClientName::Netgroup(group) => Some(&**group),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

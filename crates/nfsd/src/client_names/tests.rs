@@ -1,0 +1,197 @@
+use std::net::SocketAddr;
+
+use store::fs::{Memory, Time};
+
+use super::*;
+use crate::NfsdSettings;
+use crate::exports::{Clients, Export, NamedHost, Rule};
+use crate::peer::Peer;
+
+/// What a name service says: addresses of hosts, names of addresses, members of netgroups.
+#[derive(Default)]
+struct Said {
+    hosts: Vec<(&'static str, Vec<IpAddr>)>,
+    names: Vec<(IpAddr, Vec<&'static str>)>,
+    groups: Vec<(&'static str, Vec<&'static str>)>,
+}
+
+impl NameService for Said {
+    fn addresses(&self, host: &str) -> Option<Vec<IpAddr>> {
+        let found = self.hosts.iter().find(|(name, _)| *name == host)?;
+        Some(found.1.clone())
+    }
+
+    fn names(&self, address: IpAddr) -> Option<Vec<String>> {
+        let found = self.names.iter().find(|(of, _)| *of == address)?;
+        Some(found.1.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    fn members(&self, netgroup: &str) -> Option<Vec<String>> {
+        let found = self.groups.iter().find(|(name, _)| *name == netgroup)?;
+        Some(found.1.iter().map(|name| (*name).to_owned()).collect())
+    }
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().expect(text)
+}
+
+/// A server that exports to the clients of each of these names.
+fn nfsd(names: Vec<ClientName>) -> Nfsd {
+    let time = Time::default();
+    let fs = Arc::new(Memory::new("m", 1 << 20, 1, time).expect("memory"));
+    let exports = names.into_iter().enumerate().map(|(at, name)| {
+        let rule = Rule {
+            clients: Clients::Named(vec![name]),
+            ..Rule::default()
+        };
+        Export::new(&format!("/{at}"), fs.clone(), vec![rule]).expect("an export")
+    });
+    let exports = Exports::new(exports.collect(), time).expect("exports");
+    Nfsd::new(NfsdSettings::default(), 1, [], exports, 0)
+}
+
+fn peer(nfsd: &Nfsd, from: &str) -> Peer {
+    Peer::new(nfsd, 1, SocketAddr::new(address(from), 700))
+}
+
+/// Whether a client sees the exports by now, once its address is looked up if it has to be.
+fn sees(nfsd: &Nfsd, peer: &mut Peer, service: &Said, now: Nanos) -> Vec<bool> {
+    peer.on_exports(nfsd);
+    if let Some(address) = peer.find_names(nfsd, now) {
+        nfsd.look_up_names(address, service, now);
+        assert_eq!(peer.find_names(nfsd, now), None, "it is known then");
+    }
+    let exports: Vec<u32> = peer.view.exports().iter().map(Export::id).collect();
+    let granted = exports
+        .into_iter()
+        .map(|id| peer.view.granted(id).is_some());
+    granted.collect()
+}
+
+#[test]
+fn client_is_let_in_by_a_pattern_only_where_its_name_leads_back_to_its_address() {
+    let (web, evil) = (address("192.0.2.1"), address("192.0.2.66"));
+    let pattern = ClientName::Pattern("*.example.org".to_owned());
+    let nfsd = nfsd(vec![pattern]);
+    let service = Said {
+        hosts: vec![("web.example.org", vec![web])],
+        names: vec![
+            (web, vec!["web.example.org"]),
+            (evil, vec!["web.example.org", "evil.example.org"]),
+        ],
+        ..Said::default()
+    };
+    let mut good = peer(&nfsd, "192.0.2.1");
+    assert!(!good.has_exports(), "nothing is known yet");
+    assert_eq!(sees(&nfsd, &mut good, &service, 0), [true]);
+    for from in ["192.0.2.66", "192.0.2.2"] {
+        let mut other = peer(&nfsd, from);
+        assert_eq!(sees(&nfsd, &mut other, &service, 0), [false], "{from}");
+    }
+}
+
+#[test]
+fn netgroup_holds_hosts_by_name_short_name_and_address() {
+    let [one, two, three] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(address);
+    let groups = ["named", "short", "numbers", "all", "none", "unknown"];
+    let names = groups.map(|name| ClientName::Netgroup(name.to_owned()));
+    let nfsd = nfsd(names.into());
+    let service = Said {
+        hosts: vec![
+            ("one.example.org", vec![one]),
+            ("two.example.org", vec![two, one]),
+        ],
+        names: vec![
+            (one, vec!["one.example.org"]),
+            (two, vec!["two.example.org"]),
+        ],
+        groups: vec![
+            ("named", vec!["x", "One.Example.Org"]),
+            ("short", vec!["two"]),
+            ("numbers", vec!["192.0.2.3"]),
+            ("all", vec![""]),
+            ("none", vec![]),
+        ],
+    };
+    for (from, known) in [
+        (one, [true, false, false, true, false, false]),
+        (two, [false, true, false, true, false, false]),
+        (three, [false, false, true, true, false, false]),
+    ] {
+        let mut peer = peer(&nfsd, &from.to_string());
+        assert_eq!(sees(&nfsd, &mut peer, &service, 0), known, "{from}");
+    }
+}
+
+#[test]
+fn names_count_for_their_time_and_without_an_answer_those_of_before_for_a_while() {
+    let web = address("192.0.2.1");
+    let nfsd = nfsd(vec![
+        ClientName::Pattern("*.example.org".to_owned()),
+        ClientName::Netgroup("staff".to_owned()),
+    ]);
+    let service = |name| Said {
+        hosts: vec![(name, vec![web])],
+        names: vec![(web, vec![name])],
+        groups: vec![("staff", vec!["web"])],
+    };
+    let mut client = peer(&nfsd, "192.0.2.1");
+    let mut see = |service: &Said, now| sees(&nfsd, &mut client, service, now);
+    let (before, after) = (service("web.example.org"), service("web.example.net"));
+    assert_eq!(see(&before, 0), [true, true]);
+    assert_eq!(see(&after, FRESH - 1), [true, true]);
+    assert_eq!(see(&after, FRESH), [false, true]);
+    let told = 2 * FRESH;
+    assert_eq!(see(&before, told), [true, true]);
+    let silent = Said::default();
+    assert_eq!(see(&silent, told + FRESH), [true, true]);
+    assert_eq!(see(&silent, told + HELD - RETRY), [true, true]);
+    assert_eq!(see(&silent, told + HELD), [false, true]);
+    let left = Said {
+        groups: vec![("staff", vec![])],
+        ..service("web.example.org")
+    };
+    assert_eq!(see(&left, told + HELD + RETRY), [true, false]);
+}
+
+#[test]
+fn host_is_looked_up_again_and_without_an_answer_keeps_its_addresses() {
+    let [old, new] = ["192.0.2.1", "192.0.2.2"].map(address);
+    let host = NamedHost::new("web.example.org", vec![old]);
+    let nfsd = nfsd(vec![ClientName::Host(Arc::new(host))]);
+    let service = |addresses| Said {
+        hosts: vec![("web.example.org", addresses)],
+        ..Said::default()
+    };
+    let [mut at_old, mut at_new] = ["192.0.2.1", "192.0.2.2"].map(|from| peer(&nfsd, from));
+    let mut see = || {
+        let of = |peer: &mut Peer| sees(&nfsd, peer, &Said::default(), 0)[0];
+        (of(&mut at_old), of(&mut at_new))
+    };
+    assert_eq!(see(), (true, false));
+    assert!(!nfsd.look_up_hosts(&service(vec![old])));
+    assert!(!nfsd.look_up_hosts(&Said::default()));
+    assert_eq!(see(), (true, false));
+    assert!(nfsd.look_up_hosts(&service(vec![new, old])));
+    assert!(
+        !nfsd.look_up_hosts(&service(vec![old, new])),
+        "in any order"
+    );
+    assert_eq!(see(), (true, true));
+    assert!(nfsd.look_up_hosts(&service(vec![new])));
+    assert_eq!(see(), (false, true));
+}
+
+#[test]
+fn addresses_that_are_known_and_asked_for_have_a_bound() {
+    let nfsd = nfsd(vec![ClientName::Pattern("*.example.org".to_owned())]);
+    for number in 0..2 * KNOWN_MAX as u32 {
+        let address = IpAddr::from(number.to_be_bytes());
+        nfsd.client_names.ask(address);
+        nfsd.look_up_names(address, &Said::default(), 0);
+        assert!(locked(&nfsd.client_names.known).len() <= KNOWN_MAX);
+    }
+    assert_eq!(nfsd.client_names.take_asked().len(), ASKED_MAX);
+    assert!(nfsd.client_names.take_asked().is_empty());
+}
