@@ -388,6 +388,7 @@ fn spawn(setup: &Setup, home: &Path, log: &Path) -> Owned {
         }
     };
     command.args(["serve", "-c", "weft.toml"]).current_dir(home);
+    command.env("STATE_DIRECTORY", home.join("weft-state"));
     if setup.unprivileged && crate::is_root() {
         // Leaving uid 0 for another drops every capability.
         command.gid(NOBODY).uid(NOBODY);

@@ -168,6 +168,15 @@ impl Document {
         &self.notes
     }
 
+    /// The folder of what belongs to it and outlives the process, or why there can be none, and
+    /// what to do.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn folder(&self) -> Result<&Path, &str> {
+        self.keeper.folder().as_deref().map_err(String::as_str)
+    }
+
     /// The file that it belongs to.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {

@@ -292,12 +292,6 @@ pub fn notes(config: &Config) -> Vec<String> {
         all.map(|auth| (&*spec.target.name, auth))
     });
     let mut notes: Vec<String> = Vec::new();
-    if config.nfs.state.is_none() && !config.exports.is_empty() {
-        let note = "[nfs] has no `state`: after a restart NFS clients lose the locks and open \
-                    files that they had, because nothing is known of them; `state` names a folder \
-                    that keeps it";
-        notes.push(note.to_owned());
-    }
     notes.extend(nfs::notes(config));
     notes.extend(nvme::expired_notes(config));
     notes.extend(listener::closed(config));

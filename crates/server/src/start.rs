@@ -127,17 +127,23 @@ type ReactorReady = io::Result<(Mailbox<ServerMail>, &'static str)>;
 /// Opens the volumes, binds the listeners and starts the reactors. When it
 /// returns, hosts can connect.
 pub fn start(config: Config) -> Result<Running, StartError> {
-    start_on(config, Vec::new())
+    start_on(config, Vec::new(), None)
 }
 
 /// As [`start`], with sockets that listen already in place of those that it would bind: each
-/// is for the listener of its address.
-pub fn start_on(mut config: Config, listening: Vec<BoundListener>) -> Result<Running, StartError> {
+/// is for the listener of its address. `nfs_state`: where NFS keeps what it must know after a
+/// restart, where the configuration says nothing of that.
+pub fn start_on(
+    mut config: Config,
+    listening: Vec<BoundListener>,
+    nfs_state: Option<Folder>,
+) -> Result<Running, StartError> {
     // Volumes and file systems take descriptors too.
     reactor::raise_descriptor_limit();
     let mut missing = Vec::new();
     let mut opened = OpenedStore {
         listening,
+        journal: nfs_state.map(|folder| Box::new(folder) as Box<dyn Journal>),
         ..OpenedStore::default()
     };
     // What is missing takes itself away, and nothing else.

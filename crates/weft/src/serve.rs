@@ -1,8 +1,10 @@
 //! `weft serve`: from start to an orderly end.
 
 use std::fmt::Write as _;
+use std::fs::DirBuilder;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,7 +17,9 @@ use admin::{AdminPlaces, AdminThread, Document, EventLog, Place, ServedFile};
 use control::{BUILT_IN, OneLine};
 use reactor::InheritedSockets;
 use serde_json::json;
-use server::{AdminSpec, Protocol, Report, Running};
+use server::nfs::records::Folder;
+use server::nfs::{FileSystemKind, FileSystemSpec};
+use server::{AdminSpec, Config, Protocol, Report, Running};
 
 use crate::log::tell_error;
 use crate::signals::{self, SignalAsked};
@@ -91,11 +95,16 @@ pub fn run(file: Option<&Path>, one_line: Option<OneLine>, events: Arc<EventLog>
         Ok(asked) => asked,
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
-    let running = match server::start_on(config.clone(), inherited.tcp) {
+    let mut notes = document.notes().to_vec();
+    let nfs_state = nfs_state(&config, &document).unwrap_or_else(|why| {
+        tracing::warn!("{why}");
+        notes.push(why);
+        None
+    });
+    let running = match server::start_on(config.clone(), inherited.tcp, nfs_state) {
         Ok(running) => Arc::new(running),
         Err(error) => return fail(&error.to_string()),
     };
-    let mut notes = document.notes().to_vec();
     if one_line.is_some_and(|one_line| one_line.is_open()) {
         notes.push(
             "whoever reaches its addresses may read and write: `weft dump > weft.toml` writes what \
@@ -117,6 +126,33 @@ pub fn run(file: Option<&Path>, one_line: Option<OneLine>, events: Arc<EventLog>
     print_text(&announce(&running, admin.as_ref(), &notes));
     service::tell_ready(&running);
     until_the_end(&running, &asked, reload)
+}
+
+/// The folder for what NFS must know after a restart, where the configuration names none and a file
+/// system outlives the process: beside what else is kept of the document, for this user alone.
+///
+/// # Errors
+/// There is none, and what that means.
+fn nfs_state(config: &Config, document: &Document) -> Result<Option<Folder>, String> {
+    let outlives = |spec: &FileSystemSpec| matches!(spec.kind, FileSystemKind::Dir { .. });
+    if config.nfs.state.is_some() || !config.file_systems.iter().any(outlives) {
+        return Ok(None);
+    }
+    let opened = document.folder().map_err(str::to_owned).and_then(|folder| {
+        let folder = folder.join("nfs");
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder);
+        let opened = made.and_then(|()| Folder::open(&folder));
+        opened.map_err(|error| format!("{}: {error}", folder.display()))
+    });
+    opened.map(Some).map_err(|why| {
+        format!(
+            "after a restart NFS clients lose the locks and open files that they had, because \
+             nothing is known of them: {why}; `state` of [nfs] names a folder that keeps it"
+        )
+    })
 }
 
 /// Has `reload` called in a thread of its own: what hangs below a volume that it opens

@@ -342,26 +342,6 @@ fn listener_says_what_the_port_mapper_sends_clients_there_for() {
 }
 
 #[test]
-fn missing_nfs_state_folder_is_noted() {
-    let folder = tempfile::tempdir().unwrap();
-    let origin = origin(folder.path().to_str().unwrap());
-    std::fs::create_dir(folder.path().join("share")).unwrap();
-    let dir = "kind = \"dir\"\npath = \"share\"\nstate = \"own\"";
-    let notes_of = |text: &str| notes(&parse(text, &origin, &[0]).unwrap());
-    let default = notes(&default_config());
-    for told in [
-        notes_of(&file("", dir, ANY)),
-        notes_of(&file("", MEM, ANY)),
-        default,
-    ] {
-        let costs = |note: &String| note.contains("`state`") && note.contains("lose the locks");
-        assert!(told.iter().any(costs), "{told:?}");
-    }
-    let kept = notes_of(&file("state = \"st\"", dir, ANY));
-    assert_eq!(kept, Vec::<String>::new());
-}
-
-#[test]
 fn exports_say_how_connections_are_protected_and_name_clients_by_certificates() {
     let ways = |export: &str| {
         let config = read(&file("", MEM, &format!("{ANY}\n{export}"))).expect(export);

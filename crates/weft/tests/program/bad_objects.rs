@@ -385,7 +385,7 @@ fn object_that_others_name_is_not_removed_and_they_are_told() {
                 "and 3 more",
             ][..],
         ),
-        ("file_system/files", &["export//files"]),
+        ("file_system/files", &["quota/ann", "and 1 more"]),
         ("portal_group/1", &["target/iqn.2026-01.io.weft:second"]),
     ] {
         let remove = format!("DELETE /v1/objects/{path}?dry_run=true&disconnect=true");

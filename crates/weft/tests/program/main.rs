@@ -16,6 +16,7 @@ mod kills;
 mod logs;
 mod manual;
 mod metrics;
+mod nfs_state;
 mod objects;
 mod one_line;
 mod openapi;
