@@ -28,6 +28,9 @@ pub struct Values<'a> {
     pub group: Option<&'a str>,
     /// The value of `acl`; only looked at where [`AskedAttributes::needs_acl`] says so.
     pub acl: &'a [u8],
+    /// The value of `fs_locations`; only looked at where [`AskedAttributes::needs_locations`] says
+    /// so.
+    pub locations: &'a [u8],
 }
 
 /// One object.
@@ -241,6 +244,11 @@ const TABLE: &[AttributeRow] = &[
         nfs4::FATTR4_FILES_TOTAL,
         0,
         Get(|v, _, to| v.room.files.encode(to)),
+    ),
+    AttributeRow(
+        nfs4::FATTR4_FS_LOCATIONS,
+        0,
+        Get(|v, _, to| to.extend_from_slice(v.locations)),
     ),
     AttributeRow(nfs4::FATTR4_HOMOGENEOUS, 0, Get(|_, _, to| true.encode(to))),
     AttributeRow(
@@ -554,6 +562,11 @@ impl AskedAttributes {
     /// Whether a value is an access control list.
     pub fn needs_acl(&self) -> bool {
         has(&self.bits, nfs4::FATTR4_ACL)
+    }
+
+    /// Whether a value is where the file system is.
+    pub fn needs_locations(&self) -> bool {
+        has(&self.bits, nfs4::FATTR4_FS_LOCATIONS)
     }
 
     /// Whether a value is about the object beyond what names it, so that the object

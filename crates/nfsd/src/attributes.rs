@@ -24,7 +24,7 @@ use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::continuation::{Continuation, ThenAttributes};
 use crate::names::{ANSWERED, change_info, file, set_attr};
 use crate::pseudo::{PseudoPlace, View};
-use crate::{Nfsd, state};
+use crate::{Nfsd, locations, state};
 
 fn ask_file_system<'a>(
     run: &mut RunningCall<'a>,
@@ -317,7 +317,7 @@ fn with_values<T>(
     view: &View,
     place: PseudoPlace,
     (attr, names): (&Attr, &OwnerNames),
-    room: &FreeSpace,
+    (room, locations): (&FreeSpace, &[u8]),
     with: impl FnOnce(&Values<'_>) -> T,
 ) -> Result<T, nfsstat4> {
     let stale = nfsstat4::NFS4ERR_STALE;
@@ -352,7 +352,23 @@ fn with_values<T>(
         owner: names.owner.as_deref(),
         group: names.group.as_deref(),
         acl: &names.acl,
+        locations,
     }))
+}
+
+/// The value of `fs_locations`, if it is asked for.
+#[inline]
+fn written_locations(
+    nfsd: &Nfsd,
+    view: &View,
+    place: PseudoPlace,
+    asked: AskedAttributes,
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if asked.needs_locations() {
+        locations::write(nfsd, view, place, &mut bytes);
+    }
+    bytes
 }
 
 /// Appends a `fattr4` of the object at a place.
@@ -369,7 +385,8 @@ pub(crate) fn write(
     asked: AskedAttributes,
     to: &mut Vec<u8>,
 ) -> Result<(), nfsstat4> {
-    with_values(nfsd, view, place, of, room, |values| {
+    let locations = written_locations(nfsd, view, place, asked);
+    with_values(nfsd, view, place, of, (room, &locations), |values| {
         asked.write(values, to);
     })
 }
@@ -450,7 +467,9 @@ fn verified<'a>(run: &mut RunningCall<'a>, attr: &Attr, room: &FreeSpace) -> Ope
     run.may_see(asked, attr)?;
     let names = run.owner_names(asked, attr)?;
     let view = &run.peer.view;
-    let is_same = with_values(run.nfsd, view, place, (attr, &names), room, |values| {
+    let locations = written_locations(run.nfsd, view, place, asked);
+    let of = ((attr, &names), (room, &*locations));
+    let is_same = with_values(run.nfsd, view, place, of.0, of.1, |values| {
         nfs::attributes::verify(&args.obj_attributes, minor, values)
     })??;
     let is_nverify = run.flow.compound.number() == nfs_opnum4::OP_NVERIFY;

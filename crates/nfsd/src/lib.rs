@@ -28,6 +28,7 @@ mod holder;
 mod host_pattern;
 mod hosts;
 mod known_states;
+mod locations;
 mod lock;
 mod mount;
 mod names;

@@ -42,6 +42,7 @@ fn values() -> Values<'static> {
         owner: None,
         group: None,
         acl: &[0; 4],
+        locations: &[0; 8],
     }
 }
 
