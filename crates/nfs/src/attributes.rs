@@ -89,6 +89,8 @@ pub struct System {
     pub has_xattrs: bool,
     /// Whether there are access control lists.
     pub has_acls: bool,
+    /// Whether there are quotas.
+    pub has_quotas: bool,
 }
 
 /// Room in a file system.
@@ -102,6 +104,14 @@ pub struct FreeSpace {
     pub files: u64,
     /// Objects that may still be made.
     pub files_free: u64,
+    /// Bytes that the user may still use.
+    pub bytes_avail: u64,
+    /// Bytes that may still be allocated to the object.
+    pub quota_avail_hard: u64,
+    /// Of them, those without a warning.
+    pub quota_avail_soft: u64,
+    /// Bytes of all objects that these are taken off for.
+    pub quota_used: u64,
 }
 
 /// Bytes of an owner or group at most.
@@ -298,6 +308,21 @@ const TABLE: &[AttributeRow] = &[
         GetSet(|v, _, to| write_owner(v.group, v.object.gid, to)),
     ),
     AttributeRow(
+        nfs4::FATTR4_QUOTA_AVAIL_HARD,
+        0,
+        Get(|v, _, to| v.room.quota_avail_hard.encode(to)),
+    ),
+    AttributeRow(
+        nfs4::FATTR4_QUOTA_AVAIL_SOFT,
+        0,
+        Get(|v, _, to| v.room.quota_avail_soft.encode(to)),
+    ),
+    AttributeRow(
+        nfs4::FATTR4_QUOTA_USED,
+        0,
+        Get(|v, _, to| v.room.quota_used.encode(to)),
+    ),
+    AttributeRow(
         nfs4::FATTR4_RAWDEV,
         0,
         Get(|v, _, to| {
@@ -308,7 +333,7 @@ const TABLE: &[AttributeRow] = &[
     AttributeRow(
         nfs4::FATTR4_SPACE_AVAIL,
         0,
-        Get(|v, _, to| v.room.bytes_free.encode(to)),
+        Get(|v, _, to| v.room.bytes_avail.encode(to)),
     ),
     AttributeRow(
         nfs4::FATTR4_SPACE_FREE,
@@ -441,10 +466,22 @@ fn settable(minor: u32) -> Bits {
     bits
 }
 
+/// Those of quotas.
+const QUOTAS: [u32; 3] = [
+    nfs4::FATTR4_QUOTA_AVAIL_HARD,
+    nfs4::FATTR4_QUOTA_AVAIL_SOFT,
+    nfs4::FATTR4_QUOTA_USED,
+];
+
 /// Those that a file system has.
 fn there(mut bits: Bits, system: &System) -> Bits {
     if !system.has_acls {
         bits[0] &= !(1 << nfs4::FATTR4_ACL);
+    }
+    if !system.has_quotas {
+        for number in QUOTAS {
+            bits[number as usize / 32] &= !(1 << (number % 32));
+        }
     }
     bits
 }
@@ -539,7 +576,8 @@ impl AskedAttributes {
             nfs4::FATTR4_SPACE_FREE,
             nfs4::FATTR4_SPACE_TOTAL,
         ];
-        rooms.iter().any(|&number| has(&self.bits, number))
+        let mut rooms = rooms.iter().chain(&QUOTAS);
+        rooms.any(|&number| has(&self.bits, number))
     }
 
     /// Whether a value changes with the content of a file.
@@ -633,7 +671,7 @@ pub fn verify(wanted: &fattr4<'_>, minor: u32, values: &Values<'_>) -> Result<bo
     if asked.has_rdattr_error() {
         return Err(nfsstat4::NFS4ERR_INVAL);
     }
-    if asked.needs_acl() && !values.system.has_acls {
+    if there(asked.bits, &values.system) != asked.bits {
         return Err(nfsstat4::NFS4ERR_ATTRNOTSUPP);
     }
     let mut is = Vec::new();

@@ -143,6 +143,10 @@ pub(crate) fn room(stat: &Statfs) -> FreeSpace {
         bytes_free: stat.bytes_free,
         files: stat.files,
         files_free: stat.files_free,
+        bytes_avail: stat.bytes_avail,
+        quota_avail_hard: stat.quota.avail_hard,
+        quota_avail_soft: stat.quota.avail_soft,
+        quota_used: stat.quota.used,
     }
 }
 
@@ -198,6 +202,7 @@ fn pseudo_system(nfsd: &Nfsd) -> System {
         clone_block_bytes: 0,
         has_xattrs: false,
         has_acls: false,
+        has_quotas: false,
     }
 }
 
@@ -340,6 +345,7 @@ fn with_values<T>(
                 clone_block_bytes: info.clone_block_bytes,
                 has_xattrs: info.has_xattrs,
                 has_acls: info.has_acls,
+                has_quotas: export.fs().quotas().is_some(),
             }
         }
     };
@@ -401,7 +407,12 @@ pub(crate) fn getattr<'a>(
         return Ok(NextStep::NoMemory);
     }
     if asked.needs_room() {
-        return ask_file_system(run, FsOp::Statfs, ThenAttributes::GetattrRoom(asked));
+        let file = file(place);
+        return ask_file_system(
+            run,
+            FsOp::Statfs { file },
+            ThenAttributes::GetattrRoom(asked),
+        );
     }
     let (file, room) = (file(place), FreeSpace::default());
     match run.begin(FsOp::Getattr { file }, false) {
@@ -448,7 +459,8 @@ pub(crate) fn verify<'a>(
         return Ok(NextStep::NoMemory);
     }
     if asked.needs_room() {
-        return ask_file_system(run, FsOp::Statfs, ThenAttributes::VerifyRoom);
+        let file = file(place);
+        return ask_file_system(run, FsOp::Statfs { file }, ThenAttributes::VerifyRoom);
     }
     let file = file(place);
     ask_file_system(

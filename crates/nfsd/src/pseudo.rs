@@ -11,7 +11,7 @@ use engine::{Demand, Goal};
 use faults::Fault;
 use machine::Nanos;
 use nfs::connection::Flavor;
-use store::fs::{Attr, Device, Error, FileId, FsOp, ObjectKind, Output, Statfs, Time};
+use store::fs::{Attr, Device, Error, FileId, FsOp, ObjectKind, Output, QuotaRoom, Statfs, Time};
 use store::meter::IoOp;
 
 use crate::exports::{Export, Exports, ExportsError, Live, Rule, id_of_path, names};
@@ -511,11 +511,13 @@ fn change_of(since: Time) -> u64 {
 pub(crate) fn answer(view: &View, op: &FsOp<'_>) -> Result<Output, Error> {
     match *op {
         FsOp::Getattr { file } => view.attr(file).map(Output::Attr).ok_or(Error::Stale),
-        FsOp::Statfs => Ok(Output::Statfs(Statfs {
+        FsOp::Statfs { .. } => Ok(Output::Statfs(Statfs {
             bytes: 0,
             bytes_free: 0,
             files: 0,
             files_free: 0,
+            bytes_avail: 0,
+            quota: QuotaRoom::default(),
         })),
         FsOp::Readlink { .. } => Err(Error::Inval),
         FsOp::Read { .. }

@@ -83,7 +83,11 @@ pub(crate) fn readdir<'a>(
             list_pseudo(run, args, asked, None)
         }
         PseudoPlace::File { .. } if asked.needs_room() => {
-            run.ask_file_system(file_system_request(FsOp::Statfs, ThenReaddir::Room))
+            let file = file(place);
+            run.ask_file_system(file_system_request(
+                FsOp::Statfs { file },
+                ThenReaddir::Room,
+            ))
         }
         PseudoPlace::File { .. } => list(run, args, asked, FreeSpace::default()),
     }

@@ -23,6 +23,7 @@ mod error;
 mod memory;
 mod name;
 mod op;
+mod quota;
 mod types;
 
 pub use acl::{ACES_MAX, Ace, AceKind, AceWho, Acl, AclVerdict, Inheritance, PosixAcl, Rights};
@@ -32,6 +33,10 @@ pub use memory::{Memory, XATTR_BYTES_MAX, XATTRS_BYTES_MAX};
 pub use name::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX, check_name, check_symlink, check_xattr_name};
 pub use op::{
     Entry, FsOp, Listing, New, Output, Progress, Removable, Seek, SetXattr, Task, Written,
+};
+pub use quota::{
+    GRACE_S_DEFAULT, Quota, QuotaCount, QuotaEvent, QuotaLimits, QuotaRefused, QuotaRoom,
+    QuotaSubject, QuotaUsage, Quotas,
 };
 pub use types::{
     Asker, Attr, Caller, ChangeInfo, Device, FileId, HandleKey, Info, MODE_MASK, ObjectKind,
@@ -56,6 +61,27 @@ pub trait FileSystem: Send + Sync {
     #[inline]
     fn verifier(&self) -> u64 {
         self.info().verifier
+    }
+
+    /// What counts against quotas there. `None` where the file system keeps no quotas of its
+    /// own.
+    fn quotas(&self) -> Option<&Quotas> {
+        None
+    }
+
+    /// From now on these are the limits of quotas, and no others. What is there is counted
+    /// before this returns, which takes long where a tree is large.
+    ///
+    /// # Errors
+    /// Why nothing has changed.
+    fn set_quotas(&self, list: &[Quota], _now: Time) -> Result<(), QuotaRefused> {
+        match list.first() {
+            None => Ok(()),
+            Some(quota) => Err(QuotaRefused {
+                subject: quota.subject.clone(),
+                error: Error::NotSupp,
+            }),
+        }
     }
 
     /// Begins an operation. What completes for it carries `token`, one at a

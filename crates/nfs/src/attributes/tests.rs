@@ -37,6 +37,7 @@ fn values() -> Values<'static> {
             clone_block_bytes: 4096,
             has_xattrs: true,
             has_acls: true,
+            has_quotas: true,
         },
         room: FreeSpace::default(),
         owner: None,

@@ -513,7 +513,7 @@ impl V3CallState {
         let op = match *asked {
             V3Asked::Of(_) => match self.procedure {
                 V3Procedure::Nfs(nfs_proc3::NFSPROC3_READLINK) => FsOp::Readlink { file },
-                V3Procedure::Nfs(nfs_proc3::NFSPROC3_FSSTAT) => FsOp::Statfs,
+                V3Procedure::Nfs(nfs_proc3::NFSPROC3_FSSTAT) => FsOp::Statfs { file },
                 _ => FsOp::Getattr { file },
             },
             V3Asked::GetAcl(..) | V3Asked::SetAcl(..) => self.lists(asked, with)?,

@@ -8,6 +8,7 @@ mod hostile;
 mod leases;
 mod locks;
 mod nlm;
+mod quotas;
 mod recovery;
 mod retention;
 mod seqids;

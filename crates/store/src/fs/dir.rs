@@ -624,7 +624,7 @@ impl DirInner {
                 Output::Change(self.remove_xattr(caller, (file, name), synced)?)
             }
             FsOp::Seek { file, offset, what } => self.seek(caller, file, offset, what)?,
-            FsOp::Statfs => Output::Statfs(self.statfs()?),
+            FsOp::Statfs { .. } => Output::Statfs(self.statfs()?),
             _ => {
                 self.run_without_output(caller, op)?;
                 Output::Done

@@ -21,6 +21,7 @@ mod data;
 mod directory;
 mod names;
 mod node;
+mod quotas;
 mod space;
 mod steps;
 mod table;
@@ -38,9 +39,10 @@ use crate::frames::{FRAME_BYTES, Frames};
 use reactor::{FileIo, Token};
 
 use super::op::Move;
+use super::quota::{Quota, QuotaRefused, Quotas};
 use super::{
     Attr, Caller, Device, Error, FileId, FileSystem, FsOp, HandleKey, Info, ObjectKind, Output,
-    Progress, Statfs, Task, Time, Written,
+    Progress, Task, Time, Written,
 };
 use addresses::CHUNK_BYTES_MAX;
 use content::{Chunk, FILE_BYTES_MAX, Store};
@@ -97,7 +99,9 @@ impl Memory {
         let no_room = |error: Error| io::Error::other(error);
         store.space.take(NODE_BYTES).map_err(no_room)?;
         let directory = Directory::new(FileId(0));
-        let root = Node::new(attr, Body::Directory(directory));
+        let charged = store.quotas.charged(0, 0, &None);
+        store.quotas.force(&charged, 0, 1);
+        let root = Node::new(attr, charged, Body::Directory(directory));
         let root = table.insert(root).map_err(no_room)?;
         let mut node = table.write(root).map_err(no_room)?;
         node.directory_mut().map_err(no_room)?.parent = root;
@@ -180,22 +184,14 @@ impl MemoryInner {
     fn remove_object(&self, mut node: Box<Node>) -> Vec<Chunk> {
         let chunks = self.store.detach(&mut node);
         self.store.space.give(node.bytes());
+        self.store.quotas.give(&node.charged, node.charge(), 1);
         chunks
-    }
-
-    fn statfs(&self) -> Statfs {
-        let space = &self.store.space;
-        Statfs {
-            bytes: space.bytes(),
-            bytes_free: space.free(),
-            files: space.bytes() / NODE_BYTES,
-            files_free: space.free() / NODE_BYTES,
-        }
     }
 
     /// Everything that is done in one step.
     #[inline]
     fn run(&self, caller: &Caller<'_>, op: FsOp<'_>) -> OperationOutput {
+        self.store.quotas.at(caller.now);
         let output = match op {
             FsOp::Lookup { dir, name } => Output::File(self.lookup(caller, dir, name)?),
             FsOp::Parent { dir } => Output::File(self.parent(caller, dir)?),
@@ -241,7 +237,7 @@ impl MemoryInner {
             FsOp::RemoveXattr { file, name } => {
                 Output::Change(self.remove_xattr(caller, file, name)?)
             }
-            FsOp::Statfs => Output::Statfs(self.statfs()),
+            FsOp::Statfs { file } => Output::Statfs(self.statfs(caller, file)?),
             FsOp::Open { file, read, write } => {
                 self.open(caller, file, read, write)?;
                 Output::Done
@@ -353,6 +349,14 @@ impl FileSystem for Memory {
     fn borrow(&self, offset: u64, len: u32) -> Option<Loan> {
         let within = offset % u64::from(FRAME_BYTES);
         self.inner.store.frames.borrow(within, len)
+    }
+
+    fn quotas(&self) -> Option<&Quotas> {
+        Some(&self.inner.store.quotas)
+    }
+
+    fn set_quotas(&self, list: &[Quota], now: Time) -> Result<(), QuotaRefused> {
+        self.inner.set_quotas(list, now)
     }
 
     fn commit(

@@ -230,8 +230,8 @@ pub enum FsOp<'a> {
         what: Seek,
     },
     /// Makes a range of one file that of another, in one step to all others:
-    /// [`Output::Done`]. An error other than [`Error::NoSpc`] leaves it as it
-    /// was.
+    /// [`Output::Done`]. An error other than [`Error::NoSpc`] and
+    /// [`Error::DQuot`] leaves it as it was.
     Clone {
         /// From which file.
         from: FileId,
@@ -294,7 +294,10 @@ pub enum FsOp<'a> {
         name: &'a [u8],
     },
     /// Room: [`Output::Statfs`].
-    Statfs,
+    Statfs {
+        /// An object there: what it may still take.
+        file: FileId,
+    },
     /// Checks whether the caller may read or write a file, and keeps the file
     /// also without a name until [`FsOp::Close`], one for each: [`Output::Done`].
     Open {

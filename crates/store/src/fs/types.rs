@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::Acl;
+use super::{Acl, QuotaRoom};
 
 /// An object of a file system, for all time: no other object of it ever has
 /// the same. It is what a file handle carries and the `fileid` attribute shows.
@@ -223,4 +223,8 @@ pub struct Statfs {
     pub files: u64,
     /// Objects that may still be made.
     pub files_free: u64,
+    /// Bytes that the caller may still use, below the object in question.
+    pub bytes_avail: u64,
+    /// What the object's owner may still allocate to it.
+    pub quota: QuotaRoom,
 }

@@ -449,7 +449,7 @@ fn more_room_than_there_is_is_not_taken() {
     let mut user = User::root(&fs);
     let top = user.top();
     let file = user.file(top, b"f");
-    let Ok(Output::Statfs(room)) = user.run(FsOp::Statfs) else {
+    let Ok(Output::Statfs(room)) = user.run(FsOp::Statfs { file: top }) else {
         panic!("room");
     };
     let (offset, len) = (0, room.bytes_free + (1 << 30));

@@ -8,6 +8,7 @@ mod files;
 mod limits;
 mod model;
 mod names;
+mod quotas;
 mod threads;
 #[path = "../common/tree.rs"]
 mod tree;

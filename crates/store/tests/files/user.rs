@@ -274,7 +274,7 @@ impl<'a> User<'a> {
     }
 
     pub fn statfs(&mut self) -> Statfs {
-        match self.run(FsOp::Statfs) {
+        match self.run(FsOp::Statfs { file: self.top() }) {
             Ok(Output::Statfs(statfs)) => statfs,
             other => panic!("{other:?}"),
         }

@@ -17,7 +17,7 @@ use super::workers::Reply;
 use super::{DirInner, Synced};
 use crate::fs::op::Move;
 use crate::fs::{
-    Attr, Caller, Error, FileId, ObjectKind, Output, Seek, SetAttr, Statfs, Time, access,
+    Attr, Caller, Error, FileId, ObjectKind, Output, QuotaRoom, Seek, SetAttr, Statfs, Time, access,
 };
 
 /// Bytes that are copied before others have their turn.
@@ -388,11 +388,14 @@ impl DirInner {
 
     pub(super) fn statfs(&self) -> Result<Statfs, Error> {
         let stat = fstatvfs(self.beneath.root())?;
+        let bytes_free = stat.f_bavail.saturating_mul(stat.f_frsize);
         Ok(Statfs {
             bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
-            bytes_free: stat.f_bavail.saturating_mul(stat.f_frsize),
+            bytes_free,
             files: stat.f_files,
             files_free: stat.f_favail,
+            bytes_avail: bytes_free,
+            quota: QuotaRoom::default(),
         })
     }
 }

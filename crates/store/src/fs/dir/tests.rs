@@ -299,7 +299,7 @@ fn operations_keep_their_names() {
             how: SetXattr::Create,
         },
         FsOp::RemoveXattr { file, name },
-        FsOp::Statfs,
+        FsOp::Statfs { file },
         FsOp::Close { file },
     ];
     let device = Device { major: 1, minor: 2 };

@@ -236,7 +236,7 @@ fn without_names(op: &FsOp<'_>) -> FsOp<'static> {
             cookie,
             name_bytes_max,
         },
-        FsOp::Statfs => FsOp::Statfs,
+        FsOp::Statfs { file } => FsOp::Statfs { file },
         FsOp::Open { file, read, write } => FsOp::Open { file, read, write },
         FsOp::Close { file } => FsOp::Close { file },
         _ => unreachable!("data has no way through here, and the others have names"),
@@ -660,7 +660,9 @@ mod tests {
 
     use super::*;
     use crate::fs::dir::{Dir, DirSpec};
-    use crate::fs::{FileSystem, Progress};
+    use crate::fs::{FileId, FileSystem, Progress};
+
+    const STATFS: FsOp<'static> = FsOp::Statfs { file: FileId(1) };
 
     /// A directory, its folder and that of its state.
     fn place() -> (Dir, [tempfile::TempDir; 2]) {
@@ -706,7 +708,7 @@ mod tests {
     #[should_panic(expected = "a thread of a file system has panicked")]
     fn operation_whose_job_panics_in_a_thread_panics() {
         let (dir, _folders) = place();
-        let job = job(&dir, 1, FsOp::Statfs, b"");
+        let job = job(&dir, 1, STATFS, b"");
         let reply = job.reply.clone();
         let thread = thread::spawn(move || {
             let _job = job;
@@ -724,8 +726,8 @@ mod tests {
         let workers = &dir.inner.workers;
         // As if all threads were at work.
         workers.shared.queue().threads = THREADS_MAX;
-        while workers.start(job(FsOp::Statfs)).is_ok() {}
-        assert_eq!(workers.start(job(FsOp::Statfs)), Err(Error::Delay));
+        while workers.start(job(STATFS)).is_ok() {}
+        assert_eq!(workers.start(job(STATFS)), Err(Error::Delay));
         let file = FileId(1);
         assert_eq!(workers.start(job(FsOp::Close { file })), Ok(()));
         let mut queue = workers.shared.queue();
@@ -764,7 +766,7 @@ mod tests {
             workers.start(job).unwrap();
         }
         for host in 2..2 + 2 * THREADS_MAX as u64 {
-            let job = job(&dir, host, FsOp::Statfs, b"");
+            let job = job(&dir, host, STATFS, b"");
             let reply = job.reply.clone();
             workers.start(job).unwrap();
             assert!(wait(&reply), "host {host} waits for another");
@@ -782,10 +784,10 @@ mod tests {
         let (dir, _folders) = place();
         let workers = &dir.inner.workers;
         workers.shared.queue().threads = THREADS_MAX;
-        while workers.start(job(&dir, 1, FsOp::Statfs, b"")).is_ok() {}
-        let refused = workers.start(job(&dir, 1, FsOp::Statfs, b""));
+        while workers.start(job(&dir, 1, STATFS, b"")).is_ok() {}
+        let refused = workers.start(job(&dir, 1, STATFS, b""));
         assert_eq!(refused, Err(Error::Delay));
-        assert_eq!(workers.start(job(&dir, 2, FsOp::Statfs, b"")), Ok(()));
+        assert_eq!(workers.start(job(&dir, 2, STATFS, b"")), Ok(()));
         let mut queue = workers.shared.queue();
         assert!(queue.jobs.len() < JOBS_MAX / 2);
         queue.threads = 0;
@@ -803,7 +805,7 @@ mod tests {
         workers.shared.queue().threads = THREADS_MAX;
         let all = [(1, 1), (1, 1), (1, 1), (1, 1), (1, 2), (1, 2), (2, 1)];
         for (host, connection) in all {
-            let job = job_from(&dir, Asker { host, connection }, FsOp::Statfs, b"");
+            let job = job_from(&dir, Asker { host, connection }, STATFS, b"");
             assert_eq!(workers.start(job), Ok(()));
         }
         let mut queue = workers.shared.queue();
@@ -904,11 +906,11 @@ mod tests {
         let (dir, _folders) = place();
         let mut syncs = Syncs::default();
         for _ in 0..3 * SYNCS_MAX {
-            let job = job(&dir, 1, FsOp::Statfs, b"");
+            let job = job(&dir, 1, STATFS, b"");
             let (from, result) = (job.caller.from, Err(Error::Io));
             syncs.waiting.push(from, (Synced::default(), job, result));
         }
-        let job = job(&dir, 2, FsOp::Statfs, b"");
+        let job = job(&dir, 2, STATFS, b"");
         let (from, result) = (job.caller.from, Err(Error::Io));
         syncs.waiting.push(from, (Synced::default(), job, result));
         let batch = syncs.take();

@@ -4,6 +4,7 @@
 use super::content::Chunk;
 use super::node::{Body, Node, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, Xattr, acl_bytes, xattr_bytes};
 use super::{MemoryInner, OperationOutput};
+use crate::fs::quota::Charged;
 use crate::fs::{
     Caller, ChangeInfo, Error, FileId, Listing, ObjectKind, Output, Rights, STICKY, SetAttr,
     SetXattr, Time, access, check_xattr_name,
@@ -36,18 +37,24 @@ impl MemoryInner {
             return Ok(Vec::new());
         }
         let new = access::set(&node.attr, caller, set)?;
-        let mut left = Vec::new();
         let (old_bytes, new_bytes) = (acl_bytes(&node.attr), acl_bytes(&new));
-        self.store.space.take(new_bytes.saturating_sub(old_bytes))?;
-        if let Some(size) = set.size {
-            let resized = node.check_changes();
-            let resized = resized.and_then(|()| self.store.resize(node, size));
-            if resized.is_err() {
-                self.store.space.give(new_bytes.saturating_sub(old_bytes));
-            }
-            left = resized?;
+        let before = self.change_owner(node, (new.uid, new.gid), caller.is_root())?;
+        let grown = new_bytes.saturating_sub(old_bytes);
+        let resized = self.store.take(&node.charged, grown).and_then(|()| {
+            let resized = match set.size {
+                None => Ok(Vec::new()),
+                Some(size) => node
+                    .check_changes()
+                    .and_then(|()| self.store.resize(node, size)),
+            };
+            resized.inspect_err(|_| self.store.give(&node.charged, grown))
+        });
+        if resized.is_err() {
+            self.charge_to(node, before, true)?;
         }
-        self.store.space.give(old_bytes.saturating_sub(new_bytes));
+        let left = resized?;
+        let shrunk = old_bytes.saturating_sub(new_bytes);
+        self.store.give(&node.charged, shrunk);
         let attr = &mut node.attr;
         attr.acl = new.acl;
         (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
@@ -63,6 +70,29 @@ impl MemoryInner {
         }
         node.touch(caller.now);
         Ok(left)
+    }
+
+    /// Whom an object counts for when its owner or group changes, and before. The superuser
+    /// changes them whatever the limits of those that come (as in XFS).
+    fn change_owner(
+        &self,
+        node: &mut Node,
+        (uid, gid): (u32, u32),
+        is_forced: bool,
+    ) -> Result<Charged, Error> {
+        let before = node.charged.clone();
+        if (uid, gid) != (node.attr.uid, node.attr.gid) {
+            let after = self.store.quotas.charged(uid, gid, &before.tree);
+            self.charge_to(node, after, is_forced)?;
+        }
+        Ok(before)
+    }
+
+    fn charge_to(&self, node: &mut Node, to: Charged, is_forced: bool) -> Result<(), Error> {
+        let both = (&node.charged, &to);
+        self.store.quotas.move_to(both, node.charge(), is_forced)?;
+        node.charged = to;
+        Ok(())
     }
 
     pub(super) fn readlink(&self, caller: &Caller<'_>, file: FileId) -> Result<Box<[u8]>, Error> {
@@ -166,9 +196,9 @@ impl MemoryInner {
             return Err(Error::Xattr2Big);
         }
         if new > old {
-            self.store.space.take(new - old)?;
+            self.store.take(&node.charged, new - old)?;
         } else {
-            self.store.space.give(old - new);
+            self.store.give(&node.charged, old - new);
         }
         match found {
             Some(at) => node.xattrs[at].value = value.into(),
@@ -196,7 +226,7 @@ impl MemoryInner {
         MemoryInner::check_xattr_change(&node, caller)?;
         let found = node.xattrs.iter().position(|xattr| *xattr.name == *name);
         let xattr = node.xattrs.remove(found.ok_or(Error::NoXattr)?);
-        self.store.space.give(xattr.bytes());
+        self.store.give(&node.charged, xattr.bytes());
         Ok(changed(&mut node, caller))
     }
 

@@ -17,6 +17,7 @@ use super::addresses::{Addresses, ORDER_MAX, UNIT_SHIFT, Unit};
 use super::node::{Body, Node};
 use super::space::Space;
 use crate::fs::Error;
+use crate::fs::quota::{Charged, Quotas};
 
 const FRAME: u64 = FRAME_BYTES as u64;
 /// Files up to this size lie beside their attributes: half a frame, which they
@@ -223,6 +224,7 @@ fn copy_parts(loan: &Loan, at: u32, dst: &mut [u8]) {
 pub(super) struct Store {
     pub(super) frames: Frames,
     pub(super) space: Space,
+    pub(super) quotas: Quotas,
     addresses: Mutex<Addresses>,
 }
 
@@ -232,8 +234,26 @@ impl Store {
         Store {
             frames,
             space: Space::new(bytes),
+            quotas: Quotas::default(),
             addresses: Mutex::new(addresses),
         }
+    }
+
+    /// Takes room that counts for quotas; all or nothing.
+    #[inline]
+    pub(super) fn take(&self, of: &Charged, n: u64) -> Result<(), Error> {
+        self.quotas.take(of, n, 0)?;
+        let taken = self.space.take(n);
+        if taken.is_err() {
+            self.quotas.give(of, n, 0);
+        }
+        taken
+    }
+
+    #[inline]
+    pub(super) fn give(&self, of: &Charged, n: u64) {
+        self.quotas.give(of, n, 0);
+        self.space.give(n);
     }
 
     fn addresses(&self) -> MutexGuard<'_, Addresses> {
@@ -398,9 +418,9 @@ impl Store {
         if missing == 0 {
             return write(chunks);
         }
-        self.space.take(missing * FRAME)?;
+        self.take(&node.charged, missing * FRAME)?;
         if let Err(error) = self.add_chunks(chunks, offset, len) {
-            self.space.give(missing * FRAME);
+            self.give(&node.charged, missing * FRAME);
             return Err(error);
         }
         let touched = Store::touched(chunks, offset, end);
@@ -417,7 +437,7 @@ impl Store {
             added = self.present(chunks, offset, end) - present;
         }
         node.attr.used_bytes += added * FRAME;
-        self.space.give((missing - added) * FRAME);
+        self.give(&node.charged, (missing - added) * FRAME);
         if result.is_err() {
             self.drop_empty(chunks, offset, end);
         }
@@ -525,7 +545,7 @@ impl Store {
         if room <= old {
             return Ok(());
         }
-        self.space.take((room - old) as u64)?;
+        self.take(&node.charged, (room - old) as u64)?;
         let mut bytes = vec![0; room].into_boxed_slice();
         bytes[..old].copy_from_slice(inline(node));
         node.attr.used_bytes = room as u64;
@@ -541,6 +561,8 @@ impl Store {
             unreachable!("the caller has seen that it lies there");
         };
         let used = std::mem::take(&mut node.attr.used_bytes);
+        // It does not count twice meanwhile.
+        self.quotas.give(&node.charged, used, 0);
         let moved = match size {
             0 => Ok(()),
             _ => self.with_room(node, 0, size, |chunks| {
@@ -551,6 +573,7 @@ impl Store {
         match moved {
             Ok(()) => self.space.give(used),
             Err(_) => {
+                self.quotas.force(&node.charged, used, 0);
                 node.attr.used_bytes = used;
                 node.body = Body::File(Content::Inline(bytes));
             }
@@ -627,7 +650,7 @@ impl Store {
             Body::File(Content::Inline(bytes)) => {
                 bytes[size as usize..old as usize].fill(0);
                 if size == 0 {
-                    self.space.give(bytes.len() as u64);
+                    self.give(&node.charged, bytes.len() as u64);
                     *bytes = Box::default();
                     node.attr.used_bytes = 0;
                 }
@@ -658,32 +681,30 @@ impl Store {
             let to = end.min(chunk.start() + chunk.len()).next_multiple_of(FRAME);
             if size < to {
                 let (from, to) = (size - chunk.start(), to - chunk.start());
-                self.make_hole(chunk, from, to, &mut node.attr.used_bytes)?;
+                let (freed, made) = self.make_hole(chunk, from, to);
+                node.attr.used_bytes -= freed;
+                self.quotas.give(&node.charged, freed, 0);
+                made?;
             }
         }
         let left = chunks.split_off(kept);
-        node.attr.used_bytes -= self.present(&left, size, end) * FRAME;
+        let cut = self.present(&left, size, end) * FRAME;
+        node.attr.used_bytes -= cut;
+        self.quotas.give(&node.charged, cut, 0);
         self.drop_empty(chunks, size, end);
         Ok(left)
     }
 
     /// Makes a hole in a chunk, the room of which, as far as that goes, is
-    /// given back and taken off `used_bytes`.
-    fn make_hole(
-        &self,
-        chunk: &mut Chunk,
-        from: u64,
-        to: u64,
-        used_bytes: &mut u64,
-    ) -> Result<(), Error> {
+    /// given back: so many bytes, which no file is to be charged for.
+    fn make_hole(&self, chunk: &mut Chunk, from: u64, to: u64) -> (u64, Result<(), Error>) {
         let before = self.present_in(*chunk, from, to);
         let made = self.frames.discard(chunk.base() + from, to - from);
         let freed_frames = before - self.look(*chunk, from, to);
         chunk.frames -= freed_frames as u32;
         let freed = freed_frames * FRAME;
         self.space.give(freed);
-        *used_bytes -= freed;
-        Ok(made?)
+        (freed, made.map_err(Error::from))
     }
 
     /// Takes all content away; the chunks are the caller's.
@@ -691,16 +712,14 @@ impl Store {
         let Body::File(content) = &mut node.body else {
             return Vec::new();
         };
+        let used = std::mem::take(&mut node.attr.used_bytes);
+        self.quotas.give(&node.charged, used, 0);
         match std::mem::replace(content, Content::empty()) {
             Content::Inline(bytes) => {
                 self.space.give(bytes.len() as u64);
-                node.attr.used_bytes = 0;
                 Vec::new()
             }
-            Content::Chunks(chunks) => {
-                node.attr.used_bytes = 0;
-                chunks
-            }
+            Content::Chunks(chunks) => chunks,
         }
     }
 
@@ -738,7 +757,10 @@ impl Store {
             to
         };
         let to = to_frame.min((from + 1).next_multiple_of(step));
-        self.make_hole(chunk, from, to, &mut node.attr.used_bytes)?;
+        let (freed, made) = self.make_hole(chunk, from, to);
+        node.attr.used_bytes -= freed;
+        self.quotas.give(&node.charged, freed, 0);
+        made?;
         let (start, at) = (chunk.start(), chunk.start() + to);
         self.drop_empty(chunks, start, at);
         Ok(at)
@@ -825,9 +847,7 @@ impl Store {
                 return true;
             };
             let to = chunk.len().min(*at + left);
-            // They are counted for no file any more.
-            let mut used_bytes = u64::MAX;
-            if self.make_hole(chunk, *at, to, &mut used_bytes).is_err() {
+            if self.make_hole(chunk, *at, to).1.is_err() {
                 // A writer that was late holds a frame for a moment.
                 return false;
             }

@@ -129,6 +129,7 @@ impl MemoryInner {
         let mut node = self.table.write(file)?;
         node.check_write(caller, offset)?;
         if len > 0 {
+            self.store.quotas.at(caller.now);
             self.store.write(&mut node, offset, data)?;
             node.attr.mode = access::mode_written(node.attr.mode, caller);
             node.touch_content(caller.now);

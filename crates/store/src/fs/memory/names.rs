@@ -11,6 +11,7 @@ use super::directory::{Directory, entry_bytes};
 use super::node::{Body, Node};
 use super::table::Locked;
 use super::{LINKS_MAX, MemoryInner, OperationOutput, new_attributes};
+use crate::fs::quota::Charged;
 use crate::fs::{
     Attr, Caller, ChangeInfo, Error, FileId, FsOp, Listing, New, ObjectKind, Output, Removable,
     Rights, SetAttr, access, check_name, check_symlink,
@@ -161,7 +162,9 @@ impl MemoryInner {
             New::Symlink(text) => Body::Symlink(text.into()),
             New::Fifo | New::Socket | New::Block(_) | New::Character(_) => Body::Special,
         };
-        let mut node = Node::new(attr, body);
+        let tree = &dir.charged.tree;
+        let charged = self.store.quotas.charged(attr.uid, attr.gid, tree);
+        let mut node = Node::new(attr, charged, body);
         match new {
             New::Exclusive(verifier) => node.verifier = Some(verifier),
             New::Directory => node.attr.links = 2,
@@ -171,7 +174,7 @@ impl MemoryInner {
             New::Block(device) | New::Character(device) => node.attr.device = device,
             _ => {}
         }
-        let attr = self.insert(node, name, set.size)?;
+        let attr = self.insert(node, (&dir.charged, name), set.size)?;
         dir.directory_mut()?.insert(hash, name, attr.file);
         let before = dir.attr.change;
         dir.attr.links += u32::from(kind == ObjectKind::Directory);
@@ -187,11 +190,22 @@ impl MemoryInner {
         })
     }
 
-    /// Puts an object into the table, if there is room for it, a name, and the
-    /// size that it begins with.
-    fn insert(&self, mut node: Box<Node>, name: &[u8], size: Option<u64>) -> Result<Attr, Error> {
-        let bytes = node.bytes() + entry_bytes(name);
-        self.store.space.take(bytes)?;
+    /// Puts an object into the table, if there is room for it, a name in a directory that is
+    /// charged for it, and the size that it begins with.
+    fn insert(
+        &self,
+        mut node: Box<Node>,
+        (dir, name): (&Charged, &[u8]),
+        size: Option<u64>,
+    ) -> Result<Attr, Error> {
+        let (store, charged) = (&self.store, node.charged.clone());
+        let (bytes, charge) = (node.bytes(), node.charge());
+        store.take(dir, entry_bytes(name))?;
+        let taken = store.quotas.take(&charged, charge, 1).and_then(|()| {
+            let taken = store.space.take(bytes);
+            taken.inspect_err(|_| store.quotas.give(&charged, charge, 1))
+        });
+        taken.inspect_err(|_| store.give(dir, entry_bytes(name)))?;
         let sized = match size {
             Some(size) => self.store.resize(&mut node, size).map(|_| ()),
             None => Ok(()),
@@ -202,14 +216,16 @@ impl MemoryInner {
             let file = self.table.insert(node);
             if file.is_err() && attr.kind == ObjectKind::Regular {
                 // All that a file without content can have is room beside it.
-                self.store.space.give(room);
+                store.give(&charged, room);
             }
             file
         });
         match inserted {
             Ok(file) => Ok(Attr { file, ..attr }),
             Err(error) => {
-                self.store.space.give(bytes);
+                store.space.give(bytes);
+                store.quotas.give(&charged, charge, 1);
+                store.give(dir, entry_bytes(name));
                 Err(error)
             }
         }
@@ -239,7 +255,12 @@ impl MemoryInner {
             LINKS_MAX.. => return Err(Error::MLink),
             _ => {}
         }
-        self.store.space.take(entry_bytes(name))?;
+        let charged = both.get(dir).charged.clone();
+        let object = both.get(file);
+        if !object.charged.is_in(&charged.tree) {
+            return Err(Error::XDev);
+        }
+        self.store.take(&charged, entry_bytes(name))?;
         object.attr.links += 1;
         object.touch(caller.now);
         let place = both.get(dir);
@@ -278,13 +299,14 @@ impl MemoryInner {
                 _ => {}
             }
             check_empty(object)?;
+            check_tree_root(object)?;
             let is_directory = object.is_directory();
             let place = both.get(dir);
             let before = place.attr.change;
             place.directory_mut()?.remove(hash, name);
             place.attr.links -= u32::from(is_directory);
             place.entries_changed(caller, &[], &[name]);
-            self.store.space.give(entry_bytes(name));
+            self.store.give(&place.charged, entry_bytes(name));
             let change = ChangeInfo {
                 before,
                 after: place.attr.change,
@@ -402,9 +424,9 @@ impl MemoryInner {
         (from, to): (NameInDirectory<'_>, NameInDirectory<'_>),
         (file, target): (FileId, Option<FileId>),
     ) -> OperationOutput {
-        let space = &self.store.space;
         if target.is_none() {
-            space.take(entry_bytes(to.1))?;
+            self.store
+                .take(&locked.get(to.0).charged, entry_bytes(to.1))?;
         }
         let before = (locked.get(from.0).attr.change, locked.get(to.0).attr.change);
         let source = locked.get(from.0).directory_mut()?;
@@ -414,7 +436,8 @@ impl MemoryInner {
             Some(_) => goal.replace(self.hash(to.1), to.1, file),
             None => goal.insert(self.hash(to.1), to.1, file),
         }
-        space.give(entry_bytes(from.1));
+        self.store
+            .give(&locked.get(from.0).charged, entry_bytes(from.1));
         let added: &[&[u8]] = if target.is_none() { &[to.1] } else { &[] };
         if from.0 == to.0 {
             locked.get(to.0).entries_changed(caller, added, &[from.1]);
@@ -422,8 +445,13 @@ impl MemoryInner {
             locked.get(from.0).entries_changed(caller, &[], &[from.1]);
             locked.get(to.0).entries_changed(caller, added, &[]);
         }
+        let tree = locked.get(to.0).charged.tree.clone();
         let object = locked.get(file);
         object.touch(caller.now);
+        // It may have been on its way into the tree, or have names in it and out of it.
+        let charge = object.charge();
+        let quotas = &self.store.quotas;
+        quotas.move_tree(&mut object.charged, &tree, charge);
         if let Body::Directory(directory) = &mut object.body {
             directory.parent = to.0;
             locked.get(from.0).attr.links -= 1;
@@ -517,6 +545,14 @@ impl MemoryInner {
     }
 }
 
+/// The directory that a tree's quota names stays where it is.
+fn check_tree_root(node: &Node) -> Result<(), Error> {
+    match node.charged.is_root(node.attr.file) {
+        true => Err(Error::Perm),
+        false => Ok(()),
+    }
+}
+
 fn check_empty(node: &Node) -> Result<(), Error> {
     match &node.body {
         Body::Directory(directory) if !directory.is_empty() => Err(Error::NotEmpty),
@@ -533,10 +569,20 @@ fn check_rename(
     target: Option<FileId>,
 ) -> Result<(), Error> {
     let (source, goal) = (locked.get(from).attr.clone(), locked.get(to).attr.clone());
+    let tree = locked.get(to).charged.tree.clone();
+    let is_same_tree = locked.get(from).charged.is_in(&tree);
     let object = locked.get(file);
     access::check_remove(&source, &object.attr, caller)?;
     access::check_add(&goal, object.attr.kind, caller)?;
+    check_tree_root(object)?;
+    if !is_same_tree {
+        return Err(Error::XDev);
+    }
     let is_directory = object.is_directory();
+    if is_directory && !object.charged.is_in(&tree) {
+        // Its directory has just come into a tree, or out of one, and it follows.
+        return Err(Error::Delay);
+    }
     if is_directory && from != to {
         // Its entry `..` changes.
         access::check(&object.attr, caller, Rights::WRITE)?;
@@ -549,6 +595,6 @@ fn check_rename(
     match (is_directory, target.is_directory()) {
         (true, false) => Err(Error::NotDir),
         (false, true) => Err(Error::IsDir),
-        _ => check_empty(target),
+        _ => check_empty(target).and_then(|()| check_tree_root(target)),
     }
 }

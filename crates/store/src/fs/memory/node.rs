@@ -2,6 +2,7 @@
 
 use super::content::Content;
 use super::directory::Directory;
+use crate::fs::quota::Charged;
 use crate::fs::{Attr, Caller, Error, ObjectKind, Time, access};
 
 /// What an object counts for beside its content.
@@ -22,6 +23,8 @@ const _: () = assert!(size_of::<Node>() + 64 <= NODE_BYTES as usize);
 /// One object.
 pub(super) struct Node {
     pub(super) attr: Attr,
+    /// What counts for its quotas, see [`Node::charge`], counts there.
+    pub(super) charged: Charged,
     pub(super) body: Body,
     /// How often it is open.
     pub(super) opens: u32,
@@ -75,9 +78,10 @@ pub(super) fn acl_bytes(attr: &Attr) -> u64 {
 
 impl Node {
     /// Without a number yet.
-    pub(super) fn new(attr: Attr, body: Body) -> Box<Node> {
+    pub(super) fn new(attr: Attr, charged: Charged, body: Body) -> Box<Node> {
         Box::new(Node {
             attr,
+            charged,
             body,
             opens: 0,
             verifier: None,
@@ -93,8 +97,19 @@ impl Node {
             Body::Symlink(text) => text.len() as u64,
             Body::File(_) | Body::Directory(_) | Body::Special => 0,
         };
+        NODE_BYTES + body + self.described_bytes()
+    }
+
+    /// What extended attributes and access control list count for.
+    fn described_bytes(&self) -> u64 {
         let xattrs = self.xattrs.iter().map(Xattr::bytes).sum::<u64>();
-        NODE_BYTES + body + xattrs + acl_bytes(&self.attr)
+        xattrs + acl_bytes(&self.attr)
+    }
+
+    /// Bytes that count for its quotas: what a client is told that it takes, and what
+    /// describes it.
+    pub(super) fn charge(&self) -> u64 {
+        self.attr.used_bytes + self.described_bytes()
     }
 
     /// Something about it has changed.

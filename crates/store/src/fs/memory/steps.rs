@@ -115,6 +115,7 @@ pub(super) type Stepped = Option<Result<Output, Error>>;
 
 impl MemorySteps {
     fn new(inner: &Arc<MemoryInner>, caller: &Caller<'_>, work: StepWork) -> MemorySteps {
+        inner.store.quotas.at(caller.now);
         MemorySteps {
             inner: Arc::clone(inner),
             work,
@@ -159,9 +160,12 @@ impl MemorySteps {
         node.check_write(caller, at)?;
         // Rather nothing than a part of it.
         let missing = inner.store.missing(&node, at, end);
-        if missing.saturating_mul(crate::frames::FRAME_BYTES.into()) > inner.store.space.free() {
+        let bytes = missing.saturating_mul(crate::frames::FRAME_BYTES.into());
+        if bytes > inner.store.space.free() {
             return Err(Error::NoSpc);
         }
+        inner.store.quotas.at(caller.now);
+        inner.store.quotas.check(&node.charged, bytes)?;
         drop(node);
         let work = StepWork::Fill { file, at, end };
         Ok(MemorySteps::new(inner, caller, work))
