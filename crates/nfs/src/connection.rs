@@ -30,6 +30,7 @@ use wire::nlm4::nlm4_proc;
 use wire::nsm::sm_proc;
 use wire::rpc::{accept_stat, auth_stat};
 use wire::rpcbind::{pmap_proc, rpcb_proc};
+use wire::rquota::rquota_proc;
 
 pub use iwarp::{CountedStream, QpCounts, StreamCounts, TerminateCounts};
 
@@ -151,6 +152,10 @@ pub enum Procedure {
     Nlm4(nlm4_proc),
     /// One of the Network Status Monitor, never its NULL.
     Nsm(sm_proc),
+    /// One of RQUOTA, version 1, never its NULL.
+    Rquota(rquota_proc),
+    /// One of its version 2, likewise.
+    ExtRquota(rquota_proc),
     /// One of the port mapper, version 2, never its NULL.
     Pmap(pmap_proc),
     /// One of its versions 3 and 4, never their NULL.

@@ -1,5 +1,5 @@
-//! Calls that come in datagrams: of MOUNT, the port mapper and the status monitor, as far as
-//! their answers are short. Who sends a datagram is not proved, and answers go where it says.
+//! Calls that come in datagrams: of MOUNT, the port mapper, the status monitor and RQUOTA, as far
+//! as their answers are short. Who sends a datagram is not proved, and answers go where it says.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,8 @@ use crate::mount::{MountAround, MountCall};
 use crate::offload::{CopyWork, WorkAround};
 use crate::peer::Peer;
 use crate::rpcbind::{PortmapCall, RpcProgram};
-use crate::{Nfsd, nsm};
+use crate::rquota::QuotaCall;
+use crate::{Nfsd, nsm, rquota};
 
 /// Calls of MOUNT that look at files at a time; more get no answer, and come again.
 const MOUNTS_MAX: usize = 64;
@@ -79,6 +80,15 @@ impl Nfsd {
             ) => portmap.rpcb(proc, args, to),
             Procedure::Nsm(proc @ (sm_proc::SM_NOTIFY | sm_proc::SM_STAT)) => {
                 nsm::answer((self, datagram.from.ip()), proc, args, to)
+            }
+            Procedure::Rquota(procedure) | Procedure::ExtRquota(procedure) => {
+                let asked = QuotaCall {
+                    procedure,
+                    is_extended: matches!(call.procedure, Procedure::ExtRquota(_)),
+                    credential: &call.credential,
+                    time,
+                };
+                rquota::answer(asked, &Peer::new(self, 0, datagram.from), args, to)
             }
             Procedure::Mount3(
                 proc @ (mount_proc3::MOUNTPROC3_MNT

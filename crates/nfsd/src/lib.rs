@@ -46,6 +46,7 @@ pub mod reason;
 mod recovery;
 mod retransmission;
 pub mod rpcbind;
+mod rquota;
 mod run;
 mod security;
 mod sequence;

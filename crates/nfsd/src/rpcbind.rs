@@ -14,6 +14,7 @@ use wire::rpcbind::{
     IPPROTO_TCP, IPPROTO_UDP, NC_TPI_CLTS, NC_TPI_COTS_ORD, PMAP_PROG, PMAP_VERS, RPCBVERS_3,
     RPCBVERS_4, pmap, pmap_proc, rpcb, rpcb_entry, rpcb_proc, uaddr,
 };
+use wire::rquota::{EXT_RQUOTAVERS, RQUOTAPROG, RQUOTAVERS};
 use wire::xdr::{Decode, Encode, Opaque, Reader, XdrError};
 
 use crate::Nfsd;
@@ -31,16 +32,19 @@ pub enum RpcProgram {
     Nlm,
     /// The Network Status Monitor.
     Nsm,
+    /// RQUOTA.
+    Rquota,
 }
 
 impl RpcProgram {
     /// All.
-    pub const ALL: [RpcProgram; 5] = [
+    pub const ALL: [RpcProgram; 6] = [
         RpcProgram::Portmap,
         RpcProgram::Nfs,
         RpcProgram::Mount,
         RpcProgram::Nlm,
         RpcProgram::Nsm,
+        RpcProgram::Rquota,
     ];
 
     /// The one with this number.
@@ -57,6 +61,7 @@ impl RpcProgram {
             RpcProgram::Mount => "mount",
             RpcProgram::Nlm => "nlm",
             RpcProgram::Nsm => "nsm",
+            RpcProgram::Rquota => "rquota",
         }
     }
 
@@ -67,6 +72,7 @@ impl RpcProgram {
             RpcProgram::Mount => MOUNT_PROGRAM,
             RpcProgram::Nlm => NLM_PROG,
             RpcProgram::Nsm => SM_PROG,
+            RpcProgram::Rquota => RQUOTAPROG,
         }
     }
 
@@ -77,6 +83,7 @@ impl RpcProgram {
             RpcProgram::Mount => &[MOUNT_V3],
             RpcProgram::Nlm => &[NLM4_VERS],
             RpcProgram::Nsm => &[SM_VERS],
+            RpcProgram::Rquota => &[RQUOTAVERS, EXT_RQUOTAVERS],
         }
     }
 
@@ -84,7 +91,7 @@ impl RpcProgram {
     pub fn is_on_udp(self) -> bool {
         matches!(
             self,
-            RpcProgram::Portmap | RpcProgram::Mount | RpcProgram::Nsm
+            RpcProgram::Portmap | RpcProgram::Mount | RpcProgram::Nsm | RpcProgram::Rquota
         )
     }
 

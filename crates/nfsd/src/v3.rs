@@ -28,12 +28,13 @@ use crate::call::{Around, Step};
 use crate::events::Events;
 use crate::mount::{self, MountAround};
 use crate::nlm::NlmCall;
-use crate::nsm;
 use crate::payload;
 use crate::peer::Peer;
 use crate::pseudo::{Lost, PseudoPlace};
 use crate::reason::Reason;
 use crate::rpcbind::PortmapCall;
+use crate::rquota::QuotaCall;
+use crate::{nsm, rquota};
 
 /// A call of NFSv3, MOUNT or the lock manager under way, and when it is over, the next.
 #[derive(Default)]
@@ -91,7 +92,11 @@ impl V3Call {
                 Ok(call) => Ok(V3Program::Nlm(Box::new(call))),
                 Err(_) => Err(Unfit::Garbage),
             },
-            Procedure::Nsm(_) | Procedure::Pmap(_) | Procedure::Rpcb(_) => {
+            Procedure::Nsm(_)
+            | Procedure::Pmap(_)
+            | Procedure::Rpcb(_)
+            | Procedure::Rquota(_)
+            | Procedure::ExtRquota(_) => {
                 return answer_at_once(tag, around);
             }
             Procedure::Null | Procedure::Compound => unreachable!("none of these programs"),
@@ -254,7 +259,7 @@ impl V3Call {
     }
 }
 
-/// A call that asks no file system: of the port mapper or the status monitor.
+/// A call that waits for no file system: of the port mapper, the status monitor or RQUOTA.
 fn answer_at_once(tag: Tag, around: &mut Around<'_>) -> Step {
     let asked = PortmapCall {
         nfsd: around.nfsd,
@@ -269,6 +274,15 @@ fn answer_at_once(tag: Tag, around: &mut Around<'_>) -> Step {
         Procedure::Nsm(procedure) => {
             let (nfsd, peer) = (around.nfsd, around.peer.address.ip());
             nsm::answer((nfsd, peer), procedure, call.args, reply.bytes())
+        }
+        Procedure::Rquota(procedure) | Procedure::ExtRquota(procedure) => {
+            let asked = QuotaCall {
+                procedure,
+                is_extended: matches!(call.procedure, Procedure::ExtRquota(_)),
+                credential: call.credential,
+                time: around.time,
+            };
+            rquota::answer(asked, around.peer, call.args, reply.bytes())
         }
         _ => unreachable!("of another program"),
     };

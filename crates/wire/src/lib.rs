@@ -49,5 +49,6 @@ pub mod nvme_tcp;
 pub mod rpc;
 pub mod rpc_rdma;
 pub mod rpcbind;
+pub mod rquota;
 pub mod scsi;
 pub mod xdr;

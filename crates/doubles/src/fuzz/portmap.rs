@@ -1,4 +1,4 @@
-//! Any datagrams for the port mapper, the status monitor and MOUNT, as the bytes of an input choose.
+//! Any datagrams for the port mapper, the status monitor, RQUOTA and MOUNT, as the bytes of an input choose.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,6 +9,7 @@ use wire::mount3::{MOUNT_PROGRAM, MOUNT_V3};
 use wire::nlm4::{NLM_PROG, NLM4_VERS};
 use wire::nsm::{SM_PROG, SM_VERS};
 use wire::rpcbind::PMAP_PROG;
+use wire::rquota::{EXT_RQUOTAVERS, RQUOTAPROG};
 
 use super::nfs_compounds::served;
 use super::records;
@@ -47,6 +48,7 @@ pub fn portmap(input: &[u8]) {
             3 => Some((SM_PROG, SM_VERS)),
             4 => Some((MOUNT_PROGRAM, MOUNT_V3)),
             5 => Some((NLM_PROG, NLM4_VERS)),
+            6 => Some((RQUOTAPROG, EXT_RQUOTAVERS)),
             // Whatever bytes.
             _ => None,
         };

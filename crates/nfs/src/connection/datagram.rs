@@ -4,6 +4,7 @@ use wire::rpc::{RecordMark, accept_stat};
 use wire::xdr::{Decode, Reader};
 
 use super::Procedure;
+use super::credential::Credential;
 use super::reply::{Refusal, Reply};
 use super::scan::{self, Header};
 
@@ -15,6 +16,8 @@ pub struct DatagramCall<'a> {
     pub program: u32,
     /// What it calls.
     pub procedure: Procedure,
+    /// Who says that it calls.
+    pub credential: Credential,
     /// The arguments, which were not read yet.
     pub args: &'a [u8],
 }
@@ -27,13 +30,18 @@ impl<'a> DatagramCall<'a> {
     pub fn read(bytes: &'a [u8]) -> Result<DatagramCall<'a>, Option<Vec<u8>>> {
         let (len, header) = scan::header(bytes).map_err(|_| None)?;
         match header {
-            Header::Call { xid, procedure, .. } => {
+            Header::Call {
+                xid,
+                procedure,
+                credential,
+            } => {
                 // Behind the identifier, the type and the version of RPC.
                 let program = u32::decode(&mut Reader::new(&bytes[12..]));
                 Ok(DatagramCall {
                     xid,
                     program: program.expect("the header was read"),
                     procedure,
+                    credential,
                     args: &bytes[len..],
                 })
             }

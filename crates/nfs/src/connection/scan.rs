@@ -15,6 +15,7 @@ use wire::rpc::{
     rejected_reply,
 };
 use wire::rpcbind::{PMAP_PROG, PMAP_VERS, RPCBVERS_3, RPCBVERS_4, pmap_proc, rpcb_proc};
+use wire::rquota::{EXT_RQUOTAVERS, RQUOTAPROG, RQUOTAVERS, rquota_proc};
 use wire::xdr::{Decode, Reader, XdrError};
 
 use super::credential::Credential;
@@ -119,6 +120,13 @@ pub(super) fn procedure(call: &call_body<'_>) -> Result<Procedure, Refusal> {
             sm_proc::SM_NULL => Procedure::Null,
             proc => Procedure::Nsm(proc),
         }),
+        (RQUOTAPROG, version @ (RQUOTAVERS | EXT_RQUOTAVERS)) => {
+            number_of(call.proc).map(|proc| match proc {
+                rquota_proc::RQUOTAPROC_NULL => Procedure::Null,
+                proc if version == RQUOTAVERS => Procedure::Rquota(proc),
+                proc => Procedure::ExtRquota(proc),
+            })
+        }
         (PMAP_PROG, PMAP_VERS) => number_of(call.proc).map(|proc| match proc {
             pmap_proc::PMAPPROC_NULL => Procedure::Null,
             proc => Procedure::Pmap(proc),
@@ -129,6 +137,7 @@ pub(super) fn procedure(call: &call_body<'_>) -> Result<Procedure, Refusal> {
         (MOUNT_PROGRAM, _) => return Err(Refusal::versions(MOUNT_V3, MOUNT_V3)),
         (NLM_PROG, _) => return Err(Refusal::versions(NLM4_VERS, NLM4_VERS)),
         (SM_PROG, _) => return Err(Refusal::versions(SM_VERS, SM_VERS)),
+        (RQUOTAPROG, _) => return Err(Refusal::versions(RQUOTAVERS, EXT_RQUOTAVERS)),
         (PMAP_PROG, _) => return Err(Refusal::versions(PMAP_VERS, RPCBVERS_4)),
         _ => return Err(Refusal::stat(accept_stat::PROG_UNAVAIL)),
     };

@@ -9,6 +9,7 @@ mod mounting;
 mod naming;
 mod portmap;
 mod pseudo;
+mod quotas;
 mod twice;
 
 use std::net::SocketAddr;
@@ -35,6 +36,7 @@ const MIB: u64 = 1 << 20;
 /// A server of one file system with several exports, and a client of it.
 struct World {
     server: NfsdDouble,
+    fs: Arc<dyn FileSystem>,
     conn: usize,
     xid: u32,
     /// The user and group that call; `None` calls with AUTH_NONE.
@@ -83,7 +85,7 @@ fn world() -> World {
         ),
         Export::new(
             "/closed",
-            fs,
+            fs.clone(),
             rule(|rule| rule.clients = only("10.0.0.0/8")),
         ),
     ];
@@ -94,6 +96,7 @@ fn world() -> World {
     let conn = server.connect(address("192.0.2.1:700"));
     World {
         server,
+        fs,
         conn,
         xid: 100,
         caller: Some((0, 0)),

@@ -73,7 +73,8 @@ fn ports_of_programs_are_told_by_version_2() {
         ((NLM, 4, IPPROTO_TCP), 4045),
         ((NLM, 4, IPPROTO_UDP), 0),
         ((NSM, 1, IPPROTO_UDP), 2049),
-        ((100_011, 1, IPPROTO_TCP), 0),
+        ((100_011, 2, IPPROTO_UDP), 2049),
+        ((100_003, 2, IPPROTO_UDP), 0),
         ((NFS4_PROGRAM, 3, 132), 0),
     ];
     for ((prog, vers, prot), port) in expected {
@@ -98,7 +99,8 @@ fn ports_of_programs_are_told_by_version_2() {
         ),
         (2, 1, 2)
     );
-    assert_eq!(rows.len(), 13);
+    assert_eq!(count(100_011, 2049), 4);
+    assert_eq!(rows.len(), 17);
 }
 
 #[test]
