@@ -35,6 +35,7 @@ mod off_thread;
 mod openapi;
 mod place;
 mod problem;
+mod quotas;
 mod refused;
 mod renewed;
 mod rollback;

@@ -22,7 +22,7 @@ use crate::off_thread::{Served, off_thread};
 use crate::openapi::{self, Description};
 use crate::problem::Problem;
 use crate::served::ServedFile;
-use crate::{access, config, login, scrubs, self_test, snapshot_streams, snapshots};
+use crate::{access, config, login, quotas, scrubs, self_test, snapshot_streams, snapshots};
 
 const BODY_BYTES_MAX: usize = 1 << 20;
 
@@ -63,6 +63,7 @@ pub(crate) fn described() -> OpenApiRouter<Arc<ServedFile>> {
         .routes(routes!(openapi::description))
         .routes(routes!(self_test::self_test))
         .merge(drain::routes())
+        .merge(quotas::routes())
         .merge(scrubs::routes())
         .merge(snapshots::routes())
         .merge(snapshot_streams::routes())

@@ -13,6 +13,7 @@ mod figures;
 mod login;
 mod objects;
 mod problem;
+mod quotas;
 mod rates;
 mod refusals;
 mod scrubs;
@@ -37,6 +38,7 @@ pub use figures::{
 pub use login::{LoginAddress, LoginRequest};
 pub use objects::{ConfigObject, ConfigObjects, ObjectChange, ObjectVerb};
 pub use problem::{FileProblem, ObjectProblem, ProblemDetails, ServedGeneration};
+pub use quotas::{QuotaList, QuotaStatus};
 pub use rates::FigureSample;
 pub use refusals::{RecentRefusals, RefusalSummary, Refusals};
 pub use scrubs::{ScrubRequest, ScrubVerb, ScrubsDone, VolumeScrub, VolumeScrubs};

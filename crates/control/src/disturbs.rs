@@ -37,6 +37,8 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::SetConnectionPolicies(_)
         // They wait, and go on.
         | Change::SetRateLimits(_)
+        // What is there stays.
+        | Change::SetQuotas(_)
         // What was proved by other keys holds on.
         | Change::SetKerberos(Some(_))
         // Who has asked which targets there are has its answer.

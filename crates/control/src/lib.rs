@@ -30,6 +30,7 @@ mod parse;
 mod pattern;
 mod plan;
 mod policy;
+mod quota;
 mod rdma;
 mod reload;
 mod schema;

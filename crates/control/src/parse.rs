@@ -11,7 +11,7 @@ use crate::snapshot_schedule::snapshot_schedules;
 use crate::source::{Section, Sink};
 use crate::targets::{self, Rest};
 use crate::volume::volumes;
-use crate::{Origin, Problem, admin, limit, listener, nbd, nfs, nvme, pattern, policy};
+use crate::{Origin, Problem, admin, limit, listener, nbd, nfs, nvme, pattern, policy, quota};
 
 /// All of a text that could be read, and what is wrong with the rest.
 pub(crate) struct Parsed {
@@ -81,6 +81,7 @@ pub(crate) fn parse(
         subsystems,
         iscsi_targets: iscsi.targets,
         iscsi_discovery: iscsi.discovery,
+        quotas: quota::quotas(sink, &file, &files.file_systems),
         file_systems: files.file_systems,
         exports: files.exports,
         nfs: files.settings,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use faults::Fault;
 use iscsi::{PortalGroup, Target};
 use nvmf::{AnaGroup, HostTerms};
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
+use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, QuotaSpec};
 use server::{
     Ana, Change, Config, ConnectionPolicy, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec,
     RateLimit, SubsystemSpec,
@@ -74,6 +74,11 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
         let text = policy::psk_compat_text(desired.psk_compat).to_owned();
         plan.add(Phase::Set, set(desired), Some(set(running)), text);
     }
+    if running.quotas != desired.quotas {
+        let set = |config: &Config| Change::SetQuotas(config.quotas.clone());
+        let text = quotas_text(&running.quotas, &desired.quotas);
+        plan.add(Phase::Set, set(desired), Some(set(running)), text);
+    }
     plan.rate_limits();
     plan.connection_policies();
     if running.snapshot_schedules != desired.snapshot_schedules {
@@ -88,6 +93,22 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
     match plan.refused.is_empty() {
         true => Ok(plan.phases.into_iter().flatten().collect()),
         false => Err(plan.refused),
+    }
+}
+
+/// Which quotas come, go and change.
+fn quotas_text(running: &[QuotaSpec], desired: &[QuotaSpec]) -> String {
+    let text = pairs(running, desired, |spec| &spec.name);
+    let text = text.filter_map(|pair| match pair {
+        Counterpart::Gone(old) => Some(format!("\"{}\" goes", old.name)),
+        Counterpart::New(new) => Some(format!("\"{}\" comes", new.name)),
+        Counterpart::Both(old, new) if old != new => Some(format!("\"{}\" changes", new.name)),
+        Counterpart::Both(..) => None,
+    });
+    let text: Vec<String> = text.collect();
+    match text.is_empty() {
+        true => "quotas: their order changes".to_owned(),
+        false => format!("quotas: {}; what is there stays", text.join(", ")),
     }
 }
 
@@ -147,6 +168,7 @@ pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
         iscsi_targets: _,
         iscsi_discovery: _,
         file_systems: _,
+        quotas: _,
         exports: _,
         nbd_exports: _,
         listeners: _,
@@ -211,6 +233,7 @@ pub fn until_restart(desired: Config, running: &Config) -> Config {
         iscsi_targets: desired.iscsi_targets,
         iscsi_discovery: desired.iscsi_discovery,
         file_systems: desired.file_systems,
+        quotas: desired.quotas,
         exports: desired.exports,
         nbd_exports: desired.nbd_exports,
         listeners: desired.listeners,

@@ -73,6 +73,7 @@ pub const SCHEMA: &[Keys] = &[
             key("nvme", Takes::Table(NVME)),
             key("iscsi", Takes::Table(ISCSI)),
             key("nfs", Takes::Table(NFS)),
+            key("quota", Takes::Tables(QUOTA)),
             key("export", Takes::Tables(EXPORT)),
             key("nbd_export", Takes::Tables(NBD_EXPORT)),
             key("listener", Takes::Tables(LISTENER)),
@@ -320,6 +321,22 @@ pub const SCHEMA: &[Keys] = &[
         ],
     ),
     (
+        QUOTA,
+        &[
+            key("name", Takes::Text),
+            key("file_system", Takes::Text),
+            key("user", Takes::Number),
+            key("each_user", Takes::Flag),
+            key("group", Takes::Number),
+            key("tree", Takes::Text),
+            key("hard_bytes", Takes::Size),
+            key("soft_bytes", Takes::Size),
+            key("hard_objects", Takes::Number),
+            key("soft_objects", Takes::Number),
+            key("grace_s", Takes::Number),
+        ],
+    ),
+    (
         NFS,
         &[
             key("max_io_bytes", Takes::Size),
@@ -510,6 +527,7 @@ pub(crate) const INITIATOR_CHAP: &str = "[iscsi.target.initiator.chap]";
 pub(crate) const INITIATOR_MUTUAL: &str = "[iscsi.target.initiator.mutual_chap]";
 pub(crate) const TARGET_ANA: &str = "[[iscsi.target.ana]]";
 pub(crate) const FILE_SYSTEM: &str = "[[file_system]]";
+pub(crate) const QUOTA: &str = "[[quota]]";
 pub(crate) const NFS: &str = "[nfs]";
 pub(crate) const NFS_TLS: &str = "[nfs.tls]";
 pub(crate) const KERBEROS: &str = "[nfs.kerberos]";

@@ -27,6 +27,7 @@ mod nbd;
 mod nfs;
 mod patterns;
 mod plan;
+mod quota;
 mod rdma;
 mod remote;
 mod secrets;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use nfsd::exports::Rule;
 use nfsd::owners::OwnerNaming;
-use store::fs::Acls;
+use store::fs::{Acls, Quota};
 use tls::TlsFiles;
 
 /// A file system to open.
@@ -36,6 +36,17 @@ pub enum FileSystemKind {
         /// What becomes of access control lists; by default what can be had.
         acls: Option<Acls>,
     },
+}
+
+/// What somebody may have in a file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaSpec {
+    /// What administration calls it.
+    pub name: String,
+    /// Name of the file system.
+    pub file_system: String,
+    /// Whose and how much.
+    pub quota: Quota,
 }
 
 /// A file system under a path that clients know it by.

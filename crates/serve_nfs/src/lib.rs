@@ -55,7 +55,9 @@ pub use nfsd::rpcbind::{ProgramPorts, RpcProgram, RpcPrograms};
 pub use nfsd::xprtsec::{ConnectedClient, Xprtsec, XprtsecModes};
 pub use tls::{RenewedTls, ServerSide, TlsFiles};
 
-pub use self::config::{ExportSpec, FileSystemKind, FileSystemSpec, KerberosSettings, NfsSettings};
+pub use self::config::{
+    ExportSpec, FileSystemKind, FileSystemSpec, KerberosSettings, NfsSettings, QuotaSpec,
+};
 pub use self::mail::{ClientInfo, OwnMail, on_tick};
 pub use self::service::{Service, Wall};
 

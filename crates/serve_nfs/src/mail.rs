@@ -101,6 +101,7 @@ pub fn on_tick<D: Driver>(local: &Local, now: Nanos, driver: &mut D) {
         service.nfsd().on_tick(now);
         service.note_refused();
         service.look_up_hosts(now);
+        service.tell_quotas();
         if service.are_records_behind() {
             service.keep_records(|| {});
         }

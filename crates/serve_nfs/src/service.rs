@@ -14,12 +14,13 @@ use auth::gss_acceptor::GssAcceptor;
 use auth::user::Accounts;
 use engine::{About, Post, ProofKind, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
+use nfsd::exports::Export;
 use nfsd::nlm::HostCall;
 use nfsd::owners::{AskedBy, OwnerNaming, Question};
 use nfsd::rpcbind::ProgramPorts;
 use nfsd::xprtsec::Xprtsec;
 use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings, Reason};
-use store::fs::Time;
+use store::fs::{QuotaCount, Quotas, Time};
 use tls::RenewedTls;
 
 use super::records::{Records, ServerIdentity, new_identity};
@@ -466,6 +467,41 @@ impl Service {
         }
         if refused.left_out > 0 {
             refusals.note_unnamed(CLIENT_REFUSED, refused.left_out);
+        }
+    }
+
+    /// Tells which quotas were passed since, and which have refused something.
+    pub(crate) fn tell_quotas(&self) {
+        let exports = self.nfsd().exports.load();
+        for fs in exports.iter().map(Export::fs) {
+            let events = fs.quotas().map(Quotas::take_events);
+            for told in events.unwrap_or_default() {
+                let (subject, file_system) = (told.subject.to_string(), &fs.info().name);
+                let (used, limit) = (told.used, told.limit);
+                let of = match told.count {
+                    QuotaCount::Bytes => "bytes",
+                    QuotaCount::Objects => "objects",
+                };
+                match told.is_refused {
+                    true => tracing::warn!(
+                        event = "quota-refused",
+                        file_system,
+                        subject,
+                        used,
+                        limit,
+                        "a quota has no more {of}: clients are refused what takes them"
+                    ),
+                    false => tracing::warn!(
+                        event = "quota-passed",
+                        file_system,
+                        subject,
+                        used,
+                        limit,
+                        "a quota has more {of} than its soft limit: when its grace is over, \
+                         clients are refused more"
+                    ),
+                }
+            }
         }
     }
 

@@ -16,7 +16,8 @@ use nfsd::exports::Rule;
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, Referral, Registry, Subsystem};
 use serve_nbd::NbdExportSpec;
-use serve_nfs::{ExportSpec, FileSystemSpec, KerberosSettings};
+use serve_nfs::{ExportSpec, FileSystemSpec, KerberosSettings, QuotaSpec};
+use store::fs::QuotaRefused;
 use store::{EncryptionSettings, RemoteAt, ReplaceError, ResizeError, Volume};
 
 use crate::check;
@@ -238,6 +239,9 @@ pub enum Change {
         /// Its name.
         name: String,
     },
+    /// Sets how much users, groups and trees may have in file systems. What is there stays, also
+    /// where it is more.
+    SetQuotas(Vec<QuotaSpec>),
     /// Exports a file system under one more path.
     AddExport(ExportSpec),
     /// Takes an export away; clients lose what they had open in it, its file
@@ -321,6 +325,9 @@ pub enum ChangeError {
     /// The file system is exported under this path.
     #[error("file system \"{0}\" is exported as {1}: remove that export first")]
     Exported(String, String),
+    /// A quota could not be set: its name, and why.
+    #[error("quota \"{0}\": {1}")]
+    Quota(String, QuotaRefused),
     /// The keys of the service could not be used.
     #[error("[nfs.kerberos]: {0}")]
     Kerberos(::kerberos::KerberosError),
@@ -472,6 +479,7 @@ impl Shared {
             Change::SetDiscoveryAuth(auth) => self.set_discovery(auth),
             Change::AddFileSystem(spec) => self.add_file_system(&spec),
             Change::RemoveFileSystem { name } => self.remove_file_system(&name),
+            Change::SetQuotas(quotas) => self.set_quotas(&quotas),
             Change::AddExport(spec) => self.add_export(spec),
             Change::RemoveExport { path } => self.remove_export(&path),
             Change::SetExport { path, rules } => self.set_export(&path, rules),

@@ -123,6 +123,14 @@ pub fn limit_name(name: &str) -> Result<(), String> {
     volume_name(name).map_err(|why| why.replacen("a volume's", "a limit's", 1))
 }
 
+/// A quota's name.
+///
+/// # Errors
+/// What it may be.
+pub fn quota_name(name: &str) -> Result<(), String> {
+    volume_name(name).map_err(|why| why.replacen("a volume's", "a quota's", 1))
+}
+
 /// A connection policy's name.
 ///
 /// # Errors

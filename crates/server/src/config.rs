@@ -14,7 +14,7 @@ use nvmf::transport::{Transport, Transports};
 use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 pub use serve_iscsi::Ana;
 use serve_nbd::NbdExportSpec;
-use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings, RpcPrograms, TlsFiles};
+use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings, QuotaSpec, RpcPrograms, TlsFiles};
 
 /// Everything that a target is started with; checked by `control` before.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct Config {
     pub iscsi_discovery: Auth,
     /// The file systems to open, by name.
     pub file_systems: Vec<FileSystemSpec>,
+    /// How much users, groups and trees may have in them.
+    pub quotas: Vec<QuotaSpec>,
     /// What of them is served over NFS, and to which clients.
     pub exports: Vec<ExportSpec>,
     /// How NFS is served.
@@ -227,6 +229,8 @@ impl Config {
             .retain(|export| !volumes.contains(&export.volume));
         self.file_systems
             .retain(|spec| !file_systems.contains(&spec.name));
+        self.quotas
+            .retain(|spec| !file_systems.contains(&spec.file_system));
         self.exports
             .retain(|export| !file_systems.contains(&export.file_system));
     }
@@ -241,6 +245,7 @@ impl Default for Config {
             iscsi_targets: Vec::new(),
             iscsi_discovery: Auth::default(),
             file_systems: Vec::new(),
+            quotas: Vec::new(),
             exports: Vec::new(),
             nfs: NfsSettings::default(),
             nbd_exports: Vec::new(),

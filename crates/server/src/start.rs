@@ -34,7 +34,7 @@ use crate::schedule;
 use crate::serving::Shard;
 use crate::shared::{Bind, Mailboxes, ServerMail, Shared};
 use crate::space;
-use crate::state::{ServedState, own_identity};
+use crate::state::{ServedState, own_identity, set_quotas};
 
 /// Why a target did not start.
 #[derive(Debug, thiserror::Error)]
@@ -534,6 +534,8 @@ fn nfs_of(
             state.add_file_system(fs).map_err(StartError::Config)?;
         }
     }
+    set_quotas(&state.file_systems, (&[], &config.quotas), now).map_err(StartError::Config)?;
+    state.quotas.clone_from(&config.quotas);
     let exports = state.exports_of(&config.exports, now);
     let exports = exports.map_err(StartError::Config)?;
     state.exports.clone_from(&config.exports);
@@ -768,6 +770,11 @@ impl Running {
     /// The volumes, oldest first.
     pub fn volumes(&self) -> Vec<Arc<dyn Volume>> {
         self.shared.volumes()
+    }
+
+    /// The file systems, oldest first.
+    pub fn file_systems(&self) -> Vec<Arc<dyn FileSystem>> {
+        self.shared.state().file_systems.clone()
     }
 
     /// Changes what is served, while hosts use it. Returns when the change is

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use nfsd::Exports;
 use nfsd::exports::Export;
-use serve_nfs::{ExportSpec, ProgramPorts};
-use store::fs::{FileSystem, Time};
+use serve_nfs::{ExportSpec, ProgramPorts, QuotaSpec};
+use store::fs::{FileSystem, Quota, QuotaRefused, Time};
 use store::{Info, Volume};
 
 use crate::change::ChangeError;
@@ -37,6 +37,8 @@ pub(crate) struct ServedState {
     pub files: HashMap<String, Vec<PathBuf>>,
     /// Every file system, oldest first.
     pub file_systems: Vec<Arc<dyn FileSystem>>,
+    /// How much users, groups and trees may have in them.
+    pub quotas: Vec<QuotaSpec>,
     /// What of them is exported, by path.
     pub exports: Vec<ExportSpec>,
     /// By number; a number is used again for the same address alone.
@@ -89,6 +91,7 @@ impl ServedState {
             volumes: Vec::new(),
             files: HashMap::new(),
             file_systems: Vec::new(),
+            quotas: Vec::new(),
             exports: Vec::new(),
             listeners: listeners.map(|(n, spec)| (n, Listener { spec })).collect(),
             listener_next,
@@ -249,6 +252,36 @@ impl ServedState {
     pub fn listener_numbers(&self) -> Vec<u16> {
         self.listeners.keys().copied().collect()
     }
+}
+
+/// From now on these are the quotas of file systems, or all is as before.
+pub(crate) fn set_quotas(
+    file_systems: &[Arc<dyn FileSystem>],
+    (before, after): (&[QuotaSpec], &[QuotaSpec]),
+    now: Time,
+) -> Result<(), ChangeError> {
+    let set = |fs: &Arc<dyn FileSystem>, list: &[QuotaSpec]| -> Result<(), QuotaRefused> {
+        let name = &fs.info().name;
+        let own = list.iter().filter(|spec| spec.file_system == *name);
+        let own: Vec<Quota> = own.map(|spec| spec.quota.clone()).collect();
+        fs.set_quotas(&own, now)
+    };
+    for (at, fs) in file_systems.iter().enumerate() {
+        let Err(refused) = set(fs, after) else {
+            continue;
+        };
+        for fs in &file_systems[..at] {
+            if let Err(error) = set(fs, before) {
+                tracing::warn!(event = "quotas lost", %error, "quotas are not as before");
+            }
+        }
+        let is_it = |spec: &&QuotaSpec| {
+            spec.file_system == fs.info().name && spec.quota.subject == refused.subject
+        };
+        let name = after.iter().find(is_it).map(|spec| spec.name.clone());
+        return Err(ChangeError::Quota(name.unwrap_or_default(), refused));
+    }
+    Ok(())
 }
 
 impl ServedState {

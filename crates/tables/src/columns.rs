@@ -2,7 +2,7 @@
 
 use api::{
     AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host, IscsiSession,
-    NfsClient, RefusalSummary, Snapshot, SnapshotChange, SnapshotPart, VolumeScrub,
+    NfsClient, QuotaStatus, RefusalSummary, Snapshot, SnapshotChange, SnapshotPart, VolumeScrub,
 };
 
 use crate::{Cell, NamedRates};
@@ -158,6 +158,32 @@ pub const SCRUBS: &[Column<VolumeScrub>] = &[
     figure("bad blocks", |of| Cell::Count(of.bad_blocks)),
     figure("repaired", |of| Cell::Count(of.repaired_blocks)),
     figure("rate", |of| Cell::BytesPerSecond(of.rate)),
+];
+
+/// Of quotas.
+pub const QUOTAS: &[Column<QuotaStatus>] = &[
+    text("file system", |of| Cell::text(&of.file_system)),
+    text("of", |of| Cell::text(&of.subject)),
+    figure("used", |of| Cell::Bytes(of.used_bytes)),
+    figure("soft", |of| {
+        of.soft_bytes.map_or(Cell::Nothing, Cell::Bytes)
+    }),
+    figure("hard", |of| {
+        of.hard_bytes.map_or(Cell::Nothing, Cell::Bytes)
+    }),
+    text("until", |of| {
+        of.bytes_until_unix_s.map_or(Cell::Nothing, Cell::Time)
+    }),
+    figure("objects", |of| Cell::Count(of.used_objects)),
+    figure("soft", |of| {
+        of.soft_objects.map_or(Cell::Nothing, Cell::Count)
+    }),
+    figure("hard", |of| {
+        of.hard_objects.map_or(Cell::Nothing, Cell::Count)
+    }),
+    text("until", |of| {
+        of.objects_until_unix_s.map_or(Cell::Nothing, Cell::Time)
+    }),
 ];
 
 /// Of refusals.

@@ -10,16 +10,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use admin::{AdminAddress, Answer, Request};
-use api::{LastChange, PlanLine, RecentRefusals, TargetStatus};
+use api::{LastChange, PlanLine, QuotaList, RecentRefusals, TargetStatus};
 use clap::Args;
 use control::{Problem, Problems, format_size};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tables::plain;
+use tables::{QUOTAS, plain};
 use tls::{ClientConfig, Identity};
 
 use crate::watch::{WatchArgs, watched};
-use crate::{FAILURE, USAGE, changes, refusals};
+use crate::{FAILURE, USAGE, changes, refusals, table};
 
 /// What all of them take.
 #[derive(Args)]
@@ -86,6 +86,20 @@ pub fn refusals(arguments: &RefusalsArgs) -> io::Result<ExitCode> {
     let ask = &arguments.ask;
     watched(&arguments.watch, || {
         end(ask, get(ask, "/v1/refusals"), refusals::show)
+    })
+}
+
+/// Prints what users, groups and trees have in file systems, and may have.
+pub fn quotas(ask: &AskArgs) -> io::Result<ExitCode> {
+    end(ask, get(ask, "/v1/quotas"), |out, all: &QuotaList| {
+        if all.quotas.is_empty() {
+            return writeln!(out, "no file system keeps quotas");
+        }
+        table::show(out, QUOTAS, &all.quotas)?;
+        match all.left_out {
+            0 => Ok(()),
+            left_out => writeln!(out, "and {left_out} more, without limits"),
+        }
     })
 }
 

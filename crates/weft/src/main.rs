@@ -111,6 +111,8 @@ enum WeftCommand {
     /// List what the weft that runs on this machine has refused last: to whom, why, and the
     /// configuration that would let it in
     Refusals(ask::RefusalsArgs),
+    /// List what users, groups and trees have in file systems that keep quotas, and may have
+    Quotas(ask::AskArgs),
     /// List who is connected to the weft that runs on this machine (connections, hosts, sessions,
     /// nfs-clients), or objects of the configuration that is served: all, those of a kind, or
     /// those in one
@@ -237,6 +239,7 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         Some(WeftCommand::Policy(arguments)) => policy::run(&arguments),
         Some(WeftCommand::Status(arguments)) => ask::status(&arguments),
         Some(WeftCommand::Refusals(arguments)) => ask::refusals(&arguments),
+        Some(WeftCommand::Quotas(arguments)) => ask::quotas(&arguments),
         Some(WeftCommand::Events(arguments)) => events::run(&arguments),
         Some(WeftCommand::Top(arguments)) => top::run(&arguments),
         Some(WeftCommand::SupportBundle(arguments)) => support_bundle::run(&arguments),

@@ -9,8 +9,8 @@ use super::EditProblem;
 use crate::schema::{
     ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, CONNECTION_POLICY, DISCOVERY, EXPORT, FILE_SYSTEM,
     GROUP, HOST, INITIATOR, ISCSI, KERBEROS, LIMIT, LISTENER, LUN, NAMESPACE, NBD_EXPORT, NFS,
-    NVME, POLICY, PORTAL_GROUP, REFERRAL, SNAPSHOT_SCHEDULE, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN,
-    Takes, VOLUME, is_secret, keys_of,
+    NVME, POLICY, PORTAL_GROUP, QUOTA, REFERRAL, SNAPSHOT_SCHEDULE, SUBSYSTEM, TARGET, TARGET_ANA,
+    TOKEN, Takes, VOLUME, is_secret, keys_of,
 };
 use crate::source::nearest;
 
@@ -183,6 +183,7 @@ pub(crate) const KINDS: &[Kind] = &[
     kind("target/ana", target(&["ana"]), TARGET_ANA, Naming::Both("group", "portal_group"), None),
     kind("nfs", file(&["nfs"]), NFS, SET, None),
     kind("nfs/kerberos", file(&["nfs", "kerberos"]), KERBEROS, SET, None),
+    kind("quota", file(&["quota"]), QUOTA, NAME, None),
     kind("export", file(&["export"]), EXPORT, Naming::First(&["path"]), None),
     kind("export/client", export(&["client"]), CLIENT, Naming::First(&["clients"]),
         named("clients", "clients")),
@@ -205,6 +206,7 @@ pub(super) const REFERENCES: &[(&str, &str, &str)] = &[
     ("volume", "target/lun", "volume"),
     ("volume", "volume", "of"),
     ("file_system", "export", "file_system"),
+    ("file_system", "quota", "file_system"),
     ("subsystem", "target", "subsystem"),
     ("listener", "subsystem", "listeners"),
     ("listener", "subsystem/ana", "listener"),

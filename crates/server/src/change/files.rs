@@ -5,7 +5,7 @@ use serve_nfs::OwnMail;
 use store::fs::FileSystem;
 
 use super::*;
-use crate::state::ServedState;
+use crate::state::{ServedState, set_quotas};
 use engine::About;
 
 impl Shared {
@@ -17,6 +17,17 @@ impl Shared {
         let opened = serve_nfs::files::open(spec, self.nfs.wall.time(0));
         let fs = opened.map_err(ChangeError::FileSystem)?;
         self.state().add_file_system(fs)?;
+        Ok(Left::Nothing)
+    }
+
+    pub(super) fn set_quotas(&self, quotas: &[QuotaSpec]) -> Result<Left, ChangeError> {
+        let now = self.nfs.wall.time(0);
+        let state = self.state();
+        let (file_systems, before) = (state.file_systems.clone(), state.quotas.clone());
+        // Trees that come are gone through.
+        drop(state);
+        set_quotas(&file_systems, (&before, quotas), now)?;
+        self.state().quotas = quotas.to_vec();
         Ok(Left::Nothing)
     }
 

@@ -5,8 +5,9 @@ use reactor::Choice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use host::nfs::{Access, Create};
-use server::nfs::{Clients, ExportSpec, Rule, Squash};
+use server::nfs::{Clients, ExportSpec, QuotaSpec, Rule, Squash};
 use server::{Change, ListenerSpec, Protocol};
+use store::fs::{Quota, QuotaLimits, QuotaSubject};
 use wire::nfs4::{nfsstat4, stable_how4};
 
 use crate::common::{at, connect, export, fill, make, memory, params, pattern, until, with_server};
@@ -52,6 +53,49 @@ fn rules_change_under_an_open_file(backend: Choice) {
         assert_eq!(status(write(&mut client)), Some(nfsstat4::NFS4ERR_STALE));
         set(rule(Rule::default()));
         write(&mut client).expect("as before");
+        client.close_file(open).expect("closed");
+    });
+}
+
+/// A quota holds for the next write, and no more when it is gone.
+#[each_driver]
+fn quotas_are_set_while_clients_write(backend: Choice) {
+    with_server(backend, |running, name| {
+        let quota = |file_system: &str, bytes: u64| QuotaSpec {
+            name: "all".to_owned(),
+            file_system: file_system.to_owned(),
+            quota: Quota {
+                subject: QuotaSubject::Tree("/".to_owned()),
+                limits: QuotaLimits {
+                    hard_bytes: Some(bytes),
+                    ..QuotaLimits::default()
+                },
+            },
+        };
+        let set = |quotas: Vec<QuotaSpec>| running.change(Change::SetQuotas(quotas));
+        if name == "dir" {
+            let refused = set(vec![quota("mem", 1 << 20), quota("dir", 1 << 20)]);
+            let text = refused.expect_err("none of its own").to_string();
+            let expected = "quota \"all\": tree /: the file system keeps no quotas of its own";
+            assert_eq!(text, expected);
+            return;
+        }
+        let (mut client, root) = at(running, name);
+        let open = make(&mut client, &root, "file");
+        fill(&mut client, &open, b"one", 3);
+        let mut write = |at: u64| {
+            let data = pattern(1, 64 << 10);
+            let written = client.write(&open, at, (&data, stable_how4::UNSTABLE4));
+            written.map(|_| ()).map_err(|error| error.status())
+        };
+        set(vec![quota("mem", 100 << 10)]).expect("made");
+        write(0).expect("it fits");
+        assert_eq!(write(64 << 10), Err(Some(nfsstat4::NFS4ERR_DQUOT)));
+        write(0).expect("it has room already");
+        set(vec![quota("mem", 1 << 20)]).expect("made");
+        write(64 << 10).expect("it fits now");
+        set(Vec::new()).expect("made");
+        write(4 << 20).expect("nothing limits it");
         client.close_file(open).expect("closed");
     });
 }
