@@ -135,6 +135,8 @@ pub enum Fault {
     NoGrace,
     /// What an OPEN denies to others is not looked at.
     NoShares,
+    /// What is removed still counts for quotas.
+    KeepCharge,
     /// A name is looked for among all of its directory.
     SearchNames,
     /// A connection goes on as long as it has something to do.

@@ -27,6 +27,7 @@ use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
 use server::parts::{Journal, Wall};
 use store::fs::{Dir, FileSystem, Time};
 
+use crate::checker::Verdict;
 use crate::plan::{HOSTS_END, NfsPlan, Plan, USERS};
 use crate::posix::Posix;
 use crate::world::{MS, SharedWorld};
@@ -193,13 +194,14 @@ impl Nfs {
         self.dir.as_deref()
     }
 
-    /// The target's process has ended.
-    pub fn crash(&mut self, now: Nanos) {
+    /// The target's process has ended: what is left counts for quotas, and nothing else.
+    pub fn crash(&mut self, now: Nanos) -> Verdict {
         self.dir = None;
         self.late.lock().expect("one thread").clear();
         self.late_seen = 0;
         self.common.model.crash(now);
         self.medium.crash();
+        self.medium.check_usage()
     }
 }
 

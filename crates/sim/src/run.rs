@@ -716,7 +716,7 @@ impl SeedRun {
         self.target = None;
         self.work.check_limits()?;
         if let (Some(nfs), Some(plan)) = (&mut self.nfs, &self.plan.nfs) {
-            nfs.crash(self.world.borrow().now);
+            nfs.crash(self.world.borrow().now)?;
             if let (true, Some(posix)) = (power, nfs.posix()) {
                 posix.power_cut();
                 self.clients.iter_mut().for_each(NfsClient::power_failed);

@@ -500,6 +500,16 @@ fn clients_without_tls_in_exports_that_take_nothing_else_are_found() {
 }
 
 #[test]
+fn usage_of_quotas_that_does_not_follow_removals_is_found() {
+    let aims = |plan: &mut Plan| {
+        plan.nfs
+            .as_ref()
+            .is_some_and(|nfs| nfs.survives && !nfs.is_dir)
+    };
+    is_found_where(aims, Fault::KeepCharge, &["quota: "]);
+}
+
+#[test]
 fn records_of_rpc_with_tls_that_were_changed_and_are_taken_are_found() {
     let aims = |plan: &mut Plan| {
         plan.net.flips = 100;

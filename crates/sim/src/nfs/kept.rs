@@ -1,7 +1,7 @@
 //! A file system that outlives the target's process: memory that the world keeps.
 //! What was written and not made stable may go with a crash, answers are late.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -9,9 +9,11 @@ use mem::BufRange;
 use random::Random;
 use reactor::{Bell, DiskFile, FallocateMode, FileIo, Ticket, Token};
 use store::fs::{
-    Caller, Error, FileId, FileSystem, FsOp, Info, Memory, New, Output, Progress, SetAttr, Task,
-    Time, Written,
+    Attr, Caller, Error, FileId, FileSystem, FsOp, Info, Memory, New, ObjectKind, Output, Progress,
+    QuotaSubject, SetAttr, Task, Time, Written,
 };
+
+use crate::checker::{Verdict, Violation};
 
 /// Bytes of it, and of one in the target's own memory; those that names of others take
 /// not counted.
@@ -151,6 +153,64 @@ impl Medium {
             for _ in 0..count {
                 let _ = self.ask(&superuser(), FsOp::Close { file });
             }
+        }
+    }
+
+    /// Counts all objects anew, and compares with what quotas have counted.
+    pub fn check_usage(&self) -> Verdict {
+        let mut sums: BTreeMap<QuotaSubject, (u64, u64)> = BTreeMap::new();
+        let (mut seen, mut dirs) = (HashSet::new(), vec![self.memory.root()]);
+        let mut found = vec![self.attr(self.memory.root())];
+        while let Some(dir) = dirs.pop() {
+            let op = FsOp::Readdir {
+                dir,
+                cookie: 0,
+                verifier: 0,
+                entries_max: u32::MAX,
+                name_bytes_max: u32::MAX,
+                with_attrs: true,
+            };
+            let Ok(Output::Listing(listing)) = self.ask(&superuser(), op) else {
+                return Err(Violation("a directory is not listed".into()));
+            };
+            for attr in listing.iter().filter_map(|(entry, _)| entry.attr.clone()) {
+                if attr.kind == ObjectKind::Directory {
+                    dirs.push(attr.file);
+                }
+                found.push(Some(attr));
+            }
+        }
+        for attr in found.into_iter().flatten() {
+            if !seen.insert(attr.file) {
+                continue;
+            }
+            let whole = QuotaSubject::Tree("/".to_owned());
+            let (user, group) = (QuotaSubject::User(attr.uid), QuotaSubject::Group(attr.gid));
+            for subject in [user, group, whole] {
+                let sum = sums.entry(subject).or_default();
+                *sum = (sum.0 + attr.used_bytes, sum.1 + 1);
+            }
+        }
+        let quotas = self.memory.quotas().expect("memory has them");
+        for usage in quotas.usage() {
+            let is = sums.remove(&usage.subject).unwrap_or_default();
+            let counted = (usage.bytes, usage.objects);
+            if counted != is {
+                let subject = usage.subject;
+                let text = format!("quota: {subject} has {is:?}, but {counted:?} is counted");
+                return Err(Violation(text));
+            }
+        }
+        match sums.first_key_value() {
+            None => Ok(()),
+            Some((subject, _)) => Err(Violation(format!("quota: {subject} is not counted"))),
+        }
+    }
+
+    fn attr(&self, file: FileId) -> Option<Attr> {
+        match self.ask(&superuser(), FsOp::Getattr { file }) {
+            Ok(Output::Attr(attr)) => Some(attr),
+            _ => None,
         }
     }
 
