@@ -17,10 +17,13 @@ const RETRY: Nanos = 10 * 1_000_000_000;
 /// Users that are known at most; where there are more, all are asked for anew.
 const KNOWN_MAX: usize = 16 * 1024;
 
-/// The users whose groups are known, with until when.
+/// The groups of a user, and until when they count.
+type KnownGroups = (Arc<[u32]>, Nanos);
+
+/// The users whose groups are known.
 #[derive(Default)]
 pub struct UserGroups {
-    known: Mutex<HashMap<u32, (Arc<[u32]>, Nanos)>>,
+    known: Mutex<HashMap<u32, KnownGroups>>,
 }
 
 impl UserGroups {

@@ -9,7 +9,7 @@ use super::reply::{Refusal, Reply};
 use super::scan::{self, Header};
 
 /// A call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DatagramCall<'a> {
     xid: u32,
     /// The number of its program.

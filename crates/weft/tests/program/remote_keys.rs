@@ -104,10 +104,7 @@ impl Both {
     fn start() -> Both {
         let kinds = KINDS.map(|(kind, _)| kind);
         let (at, port) = (free_port(), free_port());
-        let files = [
-            file(&target(at, &kinds)),
-            file(&front(at, port, &kinds)),
-        ];
+        let files = [file(&target(at, &kinds)), file(&front(at, port, &kinds))];
         for (kind, options) in KINDS {
             let text = made(&files[0], options);
             for file in &files {
@@ -127,7 +124,14 @@ impl Both {
 
     /// The volume is read, by the connection for I/O.
     fn works(&self) {
-        let output = weft(&["perf", &self.url(), "--runtime", "100ms", "--ramp-time", "0"]);
+        let output = weft(&[
+            "perf",
+            &self.url(),
+            "--runtime",
+            "100ms",
+            "--ramp-time",
+            "0",
+        ]);
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
@@ -193,6 +197,9 @@ fn credentials_of_a_remote_volume_rotate_by_a_signal_and_by_apply_under_a_load()
     both.end();
 }
 
+/// Makes a file of a key one that will not do.
+type Spoil<'a> = &'a dyn Fn(&PathBuf);
+
 #[test]
 fn key_file_that_will_not_do_is_told_by_its_name_and_costs_no_connection() {
     let mut both = Both::start();
@@ -203,7 +210,7 @@ fn key_file_that_will_not_do_is_told_by_its_name_and_costs_no_connection() {
         let at = path(&both.front, kind);
         let good = fs::read_to_string(&at).expect("text");
         let other = made(&both.there.file, options);
-        let spoil: [(&str, &dyn Fn(&PathBuf)); 5] = [
+        let spoil: [(&str, Spoil<'_>); 5] = [
             ("line 1: it is no", &|at| give(at, "open sesame\n")),
             ("it has no key", &|at| give(at, "")),
             ("it is longer than", &|at| give(at, &other.repeat(99))),
@@ -229,14 +236,20 @@ fn key_file_that_will_not_do_is_told_by_its_name_and_costs_no_connection() {
             let refused = both.front.ask(&["set", "volume", "there", &field]);
             let told = text(&refused.stderr);
             assert_eq!(refused.status.code(), Some(2), "{told}");
-            assert!(told.contains("anew.key") && told.contains(why), "{why}: {told}");
+            assert!(
+                told.contains("anew.key") && told.contains(why),
+                "{why}: {told}"
+            );
             let document = fs::read_to_string(&both.front.file.path).expect("text");
             let own = format!("{kind}_file = \"{kind}.key\"");
             let edited = document.replace(&own, &format!("{kind}_file = \"anew.key\""));
             fs::write(&both.front.file.path, edited).expect("room");
             both.front.serving.signal("HUP");
             let told = both.front.serving.log_line("not reloaded");
-            assert!(told.contains("anew.key") && told.contains(why), "{why}: {told}");
+            assert!(
+                told.contains("anew.key") && told.contains(why),
+                "{why}: {told}"
+            );
             fs::write(&both.front.file.path, document).expect("room");
         }
         assert_eq!(both.connections(), first, "{kind}");
@@ -285,7 +298,12 @@ fn remote_volume_takes_credentials_that_it_had_none_of_and_goes_without_them_aga
     both.front.serving.log_line("remote-path-up");
     both.works();
     let (at, port) = (both.there.port, both.front.port);
-    for kinds in [&[][..], &["psk"], &["dhchap_secret"], &["psk", "dhchap_secret"]] {
+    for kinds in [
+        &[][..],
+        &["psk"],
+        &["dhchap_secret"],
+        &["psk", "dhchap_secret"],
+    ] {
         let before = both.connections();
         fs::write(&both.front.file.path, front(at, port, kinds)).expect("room");
         take(&mut both.front, Way::Apply, TAKEN);
@@ -295,7 +313,10 @@ fn remote_volume_takes_credentials_that_it_had_none_of_and_goes_without_them_aga
         both.comes_again();
         let is_secure = kinds.contains(&"psk");
         let all = both.connections();
-        assert!(all.iter().all(|(_, tls)| *tls == is_secure), "{kinds:?}: {all:?}");
+        assert!(
+            all.iter().all(|(_, tls)| *tls == is_secure),
+            "{kinds:?}: {all:?}"
+        );
     }
     both.end();
 }
@@ -313,7 +334,10 @@ fn plan_takes_no_key_and_apply_takes_the_one_that_its_file_has_then() {
         give(&at, &other);
         let planned = both.front.ask(&["diff", "-c", &document]);
         let shown = text(&planned.stdout);
-        assert!(shown.contains(TAKEN) && shown.contains("none cuts a host"), "{shown}");
+        assert!(
+            shown.contains(TAKEN) && shown.contains("none cuts a host"),
+            "{shown}"
+        );
         assert!(!shown.contains(other.trim()), "a key is shown: {shown}");
         // What was planned only is not gone by.
         both.comes_again();
