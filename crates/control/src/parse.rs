@@ -38,11 +38,10 @@ pub(crate) fn parse(
     allowed: &[usize],
 ) -> Parsed {
     let (mut table, errors) = DeTable::parse_recoverable(text);
-    let mut sink = Sink::new(text);
+    let sink = &mut Sink::new(text);
     for error in errors {
         sink.add(&error.span().unwrap_or(0..0), error.message());
     }
-    let sink = &mut sink;
     pattern::expand(sink, table.get_mut());
     let file = Section::open(sink, SCHEMA, FILE, table.get_ref(), 0..0);
     let mut secrets = Secrets::new(origin, before);

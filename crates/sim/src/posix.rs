@@ -48,7 +48,7 @@ enum FileBlock {
 }
 
 /// An open file description, and the errors that were reported to it.
-struct Holder {
+struct OpenDescription {
     fd: Weak<DiskFile>,
     told: u64,
 }
@@ -64,7 +64,7 @@ struct PosixFile {
     errno: Errno,
     /// The last of them was reported to a descriptor.
     is_told: bool,
-    holders: Vec<Holder>,
+    holders: Vec<OpenDescription>,
 }
 
 /// What is done to a file.
@@ -319,13 +319,13 @@ impl PosixFile {
     }
 
     /// A description, as it is known from its first use on.
-    fn holder(&mut self, fd: &Arc<DiskFile>) -> &mut Holder {
-        let is_it = |holder: &Holder| std::ptr::eq(holder.fd.as_ptr(), Arc::as_ptr(fd));
+    fn holder(&mut self, fd: &Arc<DiskFile>) -> &mut OpenDescription {
+        let is_it = |holder: &OpenDescription| std::ptr::eq(holder.fd.as_ptr(), Arc::as_ptr(fd));
         let at = self.holders.iter().position(is_it).unwrap_or_else(|| {
             // An error that was not reported yet is reported to the next one.
             let told = self.errors - u64::from(!self.is_told && self.errors > 0);
             let fd = Arc::downgrade(fd);
-            self.holders.push(Holder { fd, told });
+            self.holders.push(OpenDescription { fd, told });
             self.holders.len() - 1
         });
         &mut self.holders[at]
