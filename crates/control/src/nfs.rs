@@ -212,7 +212,7 @@ fn kind(
     };
     match choice(sink, section, "kind", &["mem", "dir"])? {
         0 => {
-            for key in ["path", "state", "read_only", "acl"] {
+            for key in ["path", "state", "read_only", "acl", "direct"] {
                 other(sink, key, "dir");
             }
             section.missing(sink, "size", "size = \"1GiB\"");
@@ -245,6 +245,7 @@ fn dir(
         sink.add(&section.span, text);
     }
     let read_only = section.flag(sink, "read_only").unwrap_or(false);
+    let direct = section.flag(sink, "direct").unwrap_or(false);
     let acls = choice(sink, section, "acl", &["none", "nfs4", "posix"]);
     let acls = acls.map(|at| [Acls::Off, Acls::Nfs4, Acls::Posix][at]);
     let path = folder.join(section.text(sink, "path")?.value);
@@ -270,6 +271,7 @@ fn dir(
         state,
         read_only,
         acls,
+        direct,
     })
 }
 

@@ -318,6 +318,7 @@ pub const SCHEMA: &[Keys] = &[
             key("state", Takes::File),
             key("read_only", Takes::Flag),
             key("acl", Takes::Text),
+            key("direct", Takes::Flag),
         ],
     ),
     (

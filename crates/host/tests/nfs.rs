@@ -54,6 +54,7 @@ fn start(folder: &Path, address: SocketAddr) -> Running {
         state: folder.join("handles"),
         read_only: false,
         acls: None,
+        direct: false,
     };
     let mem = FileSystemKind::Mem {
         size_bytes: 64 << 20,

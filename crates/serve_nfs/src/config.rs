@@ -35,6 +35,8 @@ pub enum FileSystemKind {
         read_only: bool,
         /// What becomes of access control lists; by default what can be had.
         acls: Option<Acls>,
+        /// Data goes past the page cache where it can (O_DIRECT).
+        direct: bool,
     },
 }
 

@@ -21,8 +21,13 @@ pub fn examine(spec: &FileSystemSpec) -> Result<(), String> {
             state,
             read_only,
             acls,
-        } => Dir::examine(&dir(&spec.name, (path, state), (*read_only, *acls)))
-            .map_err(|error| format!("file system \"{}\": {error}", spec.name)),
+            direct,
+        } => Dir::examine(&dir(
+            &spec.name,
+            (path, state),
+            (*read_only, *acls, *direct),
+        ))
+        .map_err(|error| format!("file system \"{}\": {error}", spec.name)),
     }
 }
 
@@ -39,7 +44,7 @@ fn fits_memory(name: &str, size_bytes: u64) -> Result<(), String> {
 fn dir(
     name: &str,
     (path, state): (&Path, &Path),
-    (read_only, acls): (bool, Option<Acls>),
+    (read_only, acls, direct): (bool, Option<Acls>, bool),
 ) -> DirSpec {
     DirSpec {
         name: name.to_owned(),
@@ -48,6 +53,7 @@ fn dir(
         read_only,
         owners: None,
         acls,
+        direct,
     }
 }
 
@@ -72,7 +78,8 @@ pub fn open(spec: &FileSystemSpec, now: Time) -> Result<Arc<dyn FileSystem>, Str
             state,
             read_only,
             acls,
-        } => match Dir::open(&dir(name, (path, state), (*read_only, *acls))) {
+            direct,
+        } => match Dir::open(&dir(name, (path, state), (*read_only, *acls, *direct))) {
             Ok(dir) => Ok(Arc::new(dir)),
             Err(error) => Err(format!("file system \"{name}\": {error}")),
         },

@@ -182,6 +182,7 @@ impl Posix {
             read_only: false,
             owners: None,
             acls: None,
+            direct: false,
         };
         let dir = Dir::simulated(&spec, Box::new(self.clone()), DESCRIPTORS_MAX);
         dir.expect("a folder of our own can be served")

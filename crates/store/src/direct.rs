@@ -8,7 +8,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,6 +57,16 @@ impl DirectFile {
         }
     }
 
+    /// Of a file that is open so.
+    pub fn new(file: OwnedFd) -> io::Result<DirectFile> {
+        let [memory_align, offset_align] = alignment(&file)?;
+        Ok(DirectFile {
+            file: Arc::new(file.into()),
+            memory_align: memory_align as usize,
+            offset_align: offset_align.into(),
+        })
+    }
+
     /// Whether `buf` can be moved to or from `at`.
     pub fn takes(&self, buf: BufRange, at: u64) -> bool {
         buf.as_ptr().addr().is_multiple_of(self.memory_align)
@@ -67,17 +77,12 @@ impl DirectFile {
 
 /// Opens the very same file once more.
 fn again(spec: &Spec, file: &fs::File) -> io::Result<DirectFile> {
-    let [memory_align, offset_align] = alignment(file)?;
     let mut options = OpenOptions::new();
     let options = options.read(true).write(!spec.read_only);
     let direct = options
         .custom_flags(OFlags::DIRECT.bits().cast_signed())
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    Ok(DirectFile {
-        file: Arc::new(direct.into()),
-        memory_align: memory_align as usize,
-        offset_align: offset_align.into(),
-    })
+    DirectFile::new(direct.into())
 }
 
 /// Of memory and of offsets, bytes.

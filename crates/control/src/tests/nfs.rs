@@ -67,7 +67,11 @@ fn every_key_arrives() {
                   [[export.client]]\nclients = [\"10.1.0.0/16\"]\nread_only = false\n\
                   squash = \"none\"\n\
                   [[export.client]]\nclients = [\"fd00::1\"]\nanon_uid = 9\nsecurity = [\"sys\"]";
-    let text = file(nfs, "kind = \"dir\"\npath = \"share\"", export);
+    let text = file(
+        nfs,
+        "kind = \"dir\"\npath = \"share\"\ndirect = true",
+        export,
+    );
     let origin = origin(folder.path().to_str().unwrap());
     let config = parse(&text, &origin, &[0]).unwrap();
     let settings = &config.nfs;
@@ -80,6 +84,7 @@ fn every_key_arrives() {
         state: state.join("a"),
         read_only: false,
         acls: None,
+        direct: true,
     };
     assert_eq!(config.file_systems[0].kind, kind);
     let [first, second, rest] = &config.exports[0].rules[..] else {

@@ -235,6 +235,7 @@ fn a_call_ends_when_its_export_is_removed_while_it_waits() {
         read_only: false,
         owners: None,
         acls: None,
+        direct: false,
     });
     let fs: Arc<dyn FileSystem> = Arc::new(dir.unwrap());
     let exports = || {

@@ -48,6 +48,7 @@ pub fn directory(folder: &Path, name: &str) -> FileSystemSpec {
             state: folder.join(format!("{name}.state")),
             read_only: false,
             acls: None,
+            direct: false,
         },
     }
 }

@@ -93,6 +93,7 @@ fn volume_that_is_missing_takes_only_itself_away_where_that_is_wanted() {
             state: folder.path().join("state"),
             read_only: false,
             acls: None,
+            direct: false,
         },
     };
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));

@@ -53,6 +53,7 @@ fn serve(backend: Choice, folder: &Path) -> Config {
             state: folder.join("state"),
             read_only: false,
             acls: None,
+            direct: false,
         },
     }];
     config.exports = vec![ExportSpec {

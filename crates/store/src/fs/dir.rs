@@ -59,6 +59,7 @@ mod attributes;
 mod below;
 mod beneath;
 mod content;
+mod descriptor;
 mod error;
 mod file_syncs;
 mod listing;
@@ -83,7 +84,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use faults::Fault;
@@ -150,6 +151,8 @@ pub struct DirSpec {
     /// `None`: whole ones where owners are recorded, else those of the file system below, if it
     /// has any.
     pub acls: Option<Acls>,
+    /// Data goes past the page cache where it can (O_DIRECT).
+    pub direct: bool,
 }
 
 /// A directory of the machine.
@@ -166,6 +169,9 @@ struct DirInner {
     /// That weft runs as.
     uid: u32,
     is_read_only: bool,
+    is_direct: bool,
+    /// That a file cannot be read and written past the cache.
+    told_direct: AtomicBool,
     beneath: Beneath,
     table: Mutex<HandleTable>,
     /// Before the table, in ascending order.
@@ -261,7 +267,8 @@ impl Dir {
         let room = room.map_err(|errno| system("examine", &spec.path, errno))?;
         let descriptors = || {
             let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-            Dir::descriptors_max(limit) as usize
+            // Each file has two.
+            Dir::descriptors_max(limit) as usize / if spec.direct { 2 } else { 1 }
         };
         let verifier = fresh();
         let inner = DirInner {
@@ -282,6 +289,8 @@ impl Dir {
             acls,
             uid,
             is_read_only: spec.read_only,
+            is_direct: spec.direct,
+            told_direct: AtomicBool::new(false),
             beneath,
             table: Mutex::new(table),
             locks: (0..2 * LOCKS).map(|_| RwLock::default()).collect(),

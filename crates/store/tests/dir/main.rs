@@ -3,7 +3,10 @@
 
 mod acls;
 mod behind;
+#[path = "../common/cached.rs"]
+mod cached;
 mod data;
+mod direct;
 mod escape;
 #[path = "../common/files.rs"]
 mod files;
@@ -54,6 +57,7 @@ struct Place {
     state: TempDir,
     owners: Option<Owners>,
     acls: Option<Acls>,
+    direct: bool,
 }
 
 impl Place {
@@ -73,6 +77,7 @@ impl Place {
             state: state.unwrap(),
             owners: None,
             acls: None,
+            direct: false,
         }
     }
 
@@ -91,6 +96,7 @@ impl Place {
             read_only: false,
             owners: self.owners,
             acls: self.acls,
+            direct: self.direct,
         }
     }
 

@@ -202,6 +202,7 @@ fn child() {
         state: tempfile::tempdir_in(&parent).unwrap(),
         owners: None,
         acls: None,
+        direct: false,
     };
     assert_eq!(place.open().owners(), Owners::Recorded);
     set_all(&place);

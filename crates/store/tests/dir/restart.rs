@@ -174,6 +174,7 @@ fn child() {
         read_only: false,
         owners: None,
         acls: None,
+        direct: false,
     };
     let fs = Dir::open(&spec).unwrap();
     let mut user = User::root(&fs);

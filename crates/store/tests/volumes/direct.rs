@@ -1,25 +1,15 @@
 //! Files that go past the page cache, and files that have all their space.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use needs::{each_driver, needs};
 use reactor::Choice;
 use store::{Direct, Io, Spec, Volume, open};
 
+use crate::cached::cached_bytes;
 use crate::common::*;
 use crate::content::{SIZE, compare_with_model};
-
-/// Bytes of the file in the page cache.
-fn cached_bytes(path: &Path) -> u64 {
-    let mut fincore = Command::new("fincore");
-    fincore.args(["--bytes", "--raw", "--noheadings", "--output", "res"]);
-    let output = fincore.arg(path).output().expect("fincore runs");
-    let text = String::from_utf8(output.stdout).expect("a number");
-    text.trim().parse().expect("a number")
-}
 
 /// On the disk of the build: the folder for temporary files may be memory.
 fn direct_file() -> (tempfile::TempDir, Arc<dyn Volume>) {

@@ -1,6 +1,8 @@
 //! Volumes of every kind, through a file layer that fails on demand and through
 //! the reactor's drivers.
 
+#[path = "../common/cached.rs"]
+mod cached;
 #[path = "../common/mod.rs"]
 mod common;
 

@@ -1,20 +1,22 @@
 //! Content of files: what takes a thread that may wait. Reads and writes
 //! themselves go through the reactor ([`super::task`]).
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use faults::Fault;
-use reactor::DiskFile;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, fstatvfs, seek};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::attributes::no_file;
 use super::beneath::SeenObject;
+use super::descriptor::Descriptor;
 use super::opens::OpenFile;
 use super::workers::Reply;
 use super::{DirInner, Synced};
+use crate::direct::DirectFile;
 use crate::fs::op::Move;
 use crate::fs::{
     Attr, Caller, Error, FileId, ObjectKind, Output, QuotaRoom, Seek, SetAttr, Statfs, Time, access,
@@ -28,7 +30,7 @@ const COPY_BYTES: usize = 256 << 10;
 /// A file that is ready to be read or written.
 pub(super) struct ReadyFile {
     pub(super) entry: Arc<OpenFile>,
-    pub(super) fd: Arc<DiskFile>,
+    pub(super) fd: Arc<Descriptor>,
 }
 
 impl DirInner {
@@ -57,9 +59,8 @@ impl DirInner {
         }
         let (fd, can_write) = self.open_file(&seen, write)?;
         self.close_superfluous();
-        let (entry, fd) =
-            self.entries
-                .insert_descriptor(&attr, Arc::new(fd.into()), can_write, now);
+        let fd = self.describe(fd, can_write);
+        let (entry, fd) = self.entries.insert_descriptor(&attr, fd, can_write, now);
         Ok((ReadyFile { entry, fd }, attr))
     }
 
@@ -83,7 +84,7 @@ impl DirInner {
             if faults::is(Fault::CloseUnsynced) {
                 break Ok(());
             }
-            match self.below.sync_data(&fd) {
+            match self.below.sync_data(fd.file()) {
                 Err(Errno::INTR) => {}
                 synced => break synced,
             }
@@ -120,6 +121,33 @@ impl DirInner {
             }
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// An open file, past the page cache as well where that is wanted and can be.
+    pub(super) fn describe(&self, fd: OwnedFd, can_write: bool) -> Arc<Descriptor> {
+        let direct = match self.is_direct.then(|| self.open_direct(&fd, can_write)) {
+            None => None,
+            Some(Ok(direct)) => Some(direct),
+            Some(Err(error)) => {
+                if !self.told_direct.swap(true, Ordering::Relaxed) {
+                    tracing::info!(
+                        file_system = self.info.name,
+                        %error,
+                        "data of a file goes through the page cache: it knows no direct I/O"
+                    );
+                }
+                None
+            }
+        };
+        Descriptor::new(fd, direct)
+    }
+
+    fn open_direct(&self, fd: &OwnedFd, can_write: bool) -> io::Result<DirectFile> {
+        let access = match can_write {
+            true => OFlags::RDWR,
+            false => OFlags::RDONLY,
+        };
+        DirectFile::new(self.beneath.reopen(fd.as_fd(), access | OFlags::DIRECT)?)
     }
 
     /// A file that the caller may read.
@@ -214,13 +242,13 @@ impl DirInner {
     /// What a file is after its content was changed.
     fn content_changed(&self, file: FileId, ready: &ReadyFile) -> Result<Attr, Error> {
         ready.entry.syncs.wrote();
-        let mut seen = self.beneath.look(ready.fd.clone())?;
+        let mut seen = self.beneath.look(ready.fd.file().clone())?;
         self.attr_changed(file, &mut seen)
     }
 
     /// Bytes of a file now.
     pub(super) fn size_now(&self, ready: &ReadyFile) -> Result<u64, Error> {
-        let size = self.beneath.look(ready.fd.clone())?.stat.stx_size;
+        let size = self.beneath.look(ready.fd.file().clone())?.stat.stx_size;
         ready.entry.set_size(size);
         Ok(size)
     }
@@ -258,7 +286,7 @@ impl DirInner {
                 true => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
                 false => FallocateFlags::empty(),
             };
-            fallocate(&ready.fd, mode, offset, len)?;
+            fallocate(&*ready.fd, mode, offset, len)?;
         }
         self.content_changed(file, &ready)?;
         Ok(())
@@ -280,7 +308,7 @@ impl DirInner {
             Seek::Data => SeekFrom::Data(offset),
             Seek::Hole => SeekFrom::Hole(offset),
         };
-        let offset = match seek(&ready.fd, from) {
+        let offset = match seek(&*ready.fd, from) {
             Ok(at) => at.min(size),
             // No data up to the end.
             Err(Errno::NXIO) => size,
@@ -402,8 +430,8 @@ impl DirInner {
 
 /// Some bytes, by the kernel if it can.
 fn copy_range(
-    (from, from_offset): (&DiskFile, u64),
-    (to, to_offset): (&DiskFile, u64),
+    (from, from_offset): (&Descriptor, u64),
+    (to, to_offset): (&Descriptor, u64),
     len: u64,
 ) -> Result<u64, Errno> {
     let (mut at, mut goal) = (from_offset, to_offset);

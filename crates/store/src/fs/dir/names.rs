@@ -464,7 +464,8 @@ impl DirInner {
             return Ok(());
         }
         let fd = self.beneath.reopen(seen.fd.as_fd(), OFlags::RDWR)?;
-        self.entries.put_descriptor(file, Arc::new(fd.into()), true);
+        let fd = self.describe(fd, true);
+        self.entries.put_descriptor(file, fd, true);
         Ok(())
     }
 
@@ -641,6 +642,7 @@ mod tests {
             read_only: false,
             owners: None,
             acls: None,
+            direct: false,
         });
         let inner = &served.unwrap().inner;
         std::fs::create_dir(folder.path().join("d")).unwrap();

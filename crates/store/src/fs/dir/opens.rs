@@ -10,11 +10,11 @@
 //! written to it since it was last synced; until then its place is not free.
 
 use machine::locked;
-use reactor::DiskFile;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::descriptor::Descriptor;
 use super::file_syncs::FileSyncs;
 use crate::fs::{Attr, Caller, Error, FileId, Time, access};
 
@@ -35,7 +35,7 @@ pub(super) struct OpenFile {
 }
 
 struct OpenState {
-    fd: Option<Arc<DiskFile>>,
+    fd: Option<Arc<Descriptor>>,
     can_write: bool,
     opens: u32,
     /// It has no name: its descriptor is all that there is of it.
@@ -63,15 +63,14 @@ fn nanos(time: Time) -> i64 {
 
 impl OpenState {
     /// Takes the descriptor, unless an operation uses it.
-    fn take_unused(&mut self) -> Option<Arc<DiskFile>> {
+    fn take_unused(&mut self) -> Option<Arc<Descriptor>> {
         // Each user of it got it under the lock that the caller holds.
-        let is_unused = |fd: &mut Arc<DiskFile>| Arc::strong_count(fd) == 1;
-        self.fd.take_if(is_unused)
+        self.fd.take_if(|fd| Descriptor::is_unused(fd))
     }
 }
 
 /// A descriptor, if the caller may use it so.
-pub(super) type Granted = Result<Arc<DiskFile>, Error>;
+pub(super) type Granted = Result<Arc<Descriptor>, Error>;
 
 impl OpenFile {
     /// The descriptor for a read, or for a write from an offset on, without a system call.
@@ -99,7 +98,7 @@ impl OpenFile {
         (state.can_write && keeps_mode).then(|| Ok(Arc::clone(fd)))
     }
 
-    pub(super) fn descriptor(&self) -> Option<Arc<DiskFile>> {
+    pub(super) fn descriptor(&self) -> Option<Arc<Descriptor>> {
         locked(&self.state).fd.clone()
     }
 
@@ -118,7 +117,7 @@ impl OpenFile {
 
     /// Takes the descriptor to close it, unless it is in use or has writes to be
     /// synced.
-    fn take_idle(&self) -> Option<Arc<DiskFile>> {
+    fn take_idle(&self) -> Option<Arc<Descriptor>> {
         let mut state = locked(&self.state);
         match self.syncs.has_writes() {
             true => None,
@@ -144,7 +143,7 @@ impl Entries {
     }
 
     /// The descriptor of a file that a client has open.
-    pub(super) fn pinned(&self, file: FileId) -> Option<Arc<DiskFile>> {
+    pub(super) fn pinned(&self, file: FileId) -> Option<Arc<Descriptor>> {
         let entry = self.get(file)?;
         let state = locked(&entry.state);
         state.fd.clone().filter(|_| state.opens > 0)
@@ -170,10 +169,10 @@ impl Entries {
     pub(super) fn insert_descriptor(
         &self,
         attr: &Attr,
-        fd: Arc<DiskFile>,
+        fd: Arc<Descriptor>,
         can_write: bool,
         now: Time,
-    ) -> (Arc<OpenFile>, Arc<DiskFile>) {
+    ) -> (Arc<OpenFile>, Arc<Descriptor>) {
         let mut map = locked(&self.map);
         map.clock += 1;
         let clock = map.clock;
@@ -287,7 +286,7 @@ impl Entries {
         })
     }
 
-    pub(super) fn put_descriptor(&self, file: FileId, fd: Arc<DiskFile>, can_write: bool) {
+    pub(super) fn put_descriptor(&self, file: FileId, fd: Arc<Descriptor>, can_write: bool) {
         let map = locked(&self.map);
         if let Some(entry) = map.by_file.get(&file) {
             let mut state = locked(&entry.state);

@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering;
 
 use ::mem::BufRange;
 use faults::Fault;
-use reactor::{DiskFile, FileIo, Token};
+use reactor::{FileIo, Token};
 use rustix::io::Errno;
 
 use super::content::ReadyFile;
+use super::descriptor::Descriptor;
 use super::file_syncs::Sync;
 use super::opens::OpenFile;
 use super::workers::{Credentials, DirJob, JobDone, Reply, ThreadWork, names_of, with_names};
@@ -56,13 +57,13 @@ enum TaskStage {
     /// A thread looks for the file.
     Opening(Arc<Reply>),
     /// The reactor moves data.
-    Moving(Arc<OpenFile>, Arc<DiskFile>),
+    Moving(Arc<OpenFile>, Arc<Descriptor>),
     /// A thread looks whether the file ends here.
     Sizing(Arc<Reply>),
     /// The reactor syncs the file.
-    Syncing(Arc<OpenFile>, Arc<DiskFile>),
+    Syncing(Arc<OpenFile>, Arc<Descriptor>),
     /// Another sync of the file is under way; then that of this number is wanted.
-    Waiting(Arc<OpenFile>, Arc<DiskFile>, u64),
+    Waiting(Arc<OpenFile>, Arc<Descriptor>, u64),
 }
 
 impl fmt::Debug for DirSteps {
@@ -274,7 +275,8 @@ impl TaskTurn<'_> {
                     let is_end = true;
                     return Progress::Done(Ok(Output::Read { len: done, is_end }));
                 }
-                files.read_at(&fd, buf.slice(done, buf.len() - done), at, token);
+                let rest = buf.slice(done, buf.len() - done);
+                files.read_at(fd.mover(rest, at), rest, at, token);
             }
             DataKind::Write {
                 offset, buf, done, ..
@@ -287,7 +289,8 @@ impl TaskTurn<'_> {
                     })));
                 }
                 let rest = buf.slice(done, buf.len() - done);
-                files.write_at(&fd, rest, offset + u64::from(done), false, token);
+                let at = offset + u64::from(done);
+                files.write_at(fd.mover(rest, at), rest, at, false, token);
             }
             DataKind::Commit { .. } => unreachable!("a COMMIT moves nothing"),
         }
@@ -369,7 +372,7 @@ impl TaskTurn<'_> {
             Sync::Ended => return Progress::Done(what.check(&entry).map(|()| what.output())),
             Sync::Wait => TaskStage::Waiting(entry, fd, number),
             Sync::Begin => {
-                files.sync_data(&fd, token);
+                files.sync_data(fd.file(), token);
                 TaskStage::Syncing(entry, fd)
             }
         };
@@ -383,7 +386,7 @@ impl TaskTurn<'_> {
             let TaskTurn {
                 files, token, from, ..
             } = self;
-            files.sync_data(&ready.fd, token);
+            files.sync_data(ready.fd.file(), token);
             let stage = TaskStage::Syncing(ready.entry, ready.fd);
             return pending(DirSteps::Data(DataOp { from, what, stage }));
         }

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::fs::{Asker, Attr, Device, New, ObjectKind, Removable, SetAttr, SetXattr, Time};
+use descriptor::Descriptor;
 use opens::OpenFile;
-use reactor::DiskFile;
 use std::os::unix::fs::symlink;
 use workers::{names_of, with_names};
 
@@ -183,8 +183,8 @@ fn put(entries: &Entries, file: u64) -> Arc<OpenFile> {
     entry
 }
 
-fn descriptor() -> Arc<DiskFile> {
-    Arc::new(File::open("/dev/null").unwrap().into())
+fn descriptor() -> Arc<Descriptor> {
+    Descriptor::new(File::open("/dev/null").unwrap().into(), None)
 }
 
 #[test]
@@ -336,6 +336,7 @@ fn anything_but_a_file_in_the_state_directory_is_refused_by_name() {
             read_only: false,
             owners: None,
             acls: None,
+            direct: false,
         };
         fs::create_dir(&spec.path).expect("made");
         fs::create_dir(&spec.state).expect("made");

@@ -674,6 +674,7 @@ mod tests {
             read_only: false,
             owners: None,
             acls: None,
+            direct: false,
         });
         (dir.unwrap(), [folder, state])
     }

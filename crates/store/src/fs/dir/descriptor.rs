@@ -1,0 +1,52 @@
+//! What a file is read and written by.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use ::mem::BufRange;
+use reactor::DiskFile;
+
+use crate::direct::DirectFile;
+
+/// An open file.
+pub(super) struct Descriptor {
+    file: Arc<DiskFile>,
+    /// The same past the page cache.
+    direct: Option<DirectFile>,
+}
+
+impl Descriptor {
+    pub(super) fn new(file: OwnedFd, direct: Option<DirectFile>) -> Arc<Descriptor> {
+        Arc::new(Descriptor {
+            file: Arc::new(file.into()),
+            direct,
+        })
+    }
+
+    /// For all but data.
+    pub(super) fn file(&self) -> &Arc<DiskFile> {
+        &self.file
+    }
+
+    /// What moves `buf` to or from `at`.
+    pub(super) fn mover(&self, buf: BufRange, at: u64) -> &Arc<DiskFile> {
+        match &self.direct {
+            Some(direct) if direct.takes(buf, at) => &direct.file,
+            _ => &self.file,
+        }
+    }
+
+    /// Whether no operation uses it, but for the one that asks.
+    pub(super) fn is_unused(descriptor: &Arc<Descriptor>) -> bool {
+        let direct = descriptor.direct.as_ref();
+        Arc::strong_count(descriptor) == 1
+            && Arc::strong_count(&descriptor.file) == 1
+            && direct.is_none_or(|direct| Arc::strong_count(&direct.file) == 1)
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
