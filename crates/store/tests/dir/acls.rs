@@ -222,6 +222,16 @@ fn lists_of_posix_below_count_and_are_set() {
     named.write(made.file, 0, b"x").unwrap();
     let (made, ..) = (root.create(dir, b"poor", New::Exclusive([9; 8]), mode(0o640))).unwrap();
     assert_eq!(named.write(made.file, 0, b"x"), Err(Error::Access));
+    // The umask counts for those whom the list does not name, and the list for the others.
+    let masked = SetAttr {
+        umask: 0o077,
+        ..mode(0o777)
+    };
+    let (made, ..) = (root.create(dir, b"masked", New::Guarded, masked)).unwrap();
+    let [user, group] = [(2, 7, 1000), (4, 5, none)];
+    let list = [(1, 7, none), user, group, (16, 7, none), (32, 0, none)];
+    assert_eq!(value(&place, "d/masked", access), Some(posix(&list)));
+    named.write(made.file, 0, b"x").unwrap();
     let below = root.dir(dir, b"below");
     assert_eq!(PosixAcl::handed_on(&root.attr(below).unwrap()), Some(acl));
 }

@@ -22,8 +22,8 @@ use super::beneath::{SeenObject, ctime, proc_path};
 use super::table::{ROOT, Record};
 use super::{DirInner, Owners, Synced};
 use crate::fs::{
-    Attr, Caller, ChangeInfo, Device, Error, FileId, New, ObjectKind, Output, Removable, Rights,
-    SetAttr, access, check_name, check_symlink,
+    Attr, Caller, ChangeInfo, Device, Error, FileId, New, ObjectKind, Output, PosixAcl, Removable,
+    Rights, SetAttr, access, check_name, check_symlink,
 };
 
 /// A directory and a name in it.
@@ -153,9 +153,10 @@ impl DirInner {
         self.check_writable()?;
         let attr = new_attributes(kind, new, caller.now);
         let mut attr = access::made(&dir.attr, &attr, caller, set)?;
-        if let (Acls::Posix, Some(_), Some(mode)) = (self.acls, &attr.acl, set.mode) {
+        if let (Acls::Posix, Some(_)) = (self.acls, &attr.acl) {
             // The kernel hands its list on itself: the group's bits are the mask of those named.
-            attr.mode = attr.mode & !0o777 | mode & 0o777;
+            let list = PosixAcl::of(&attr);
+            attr.mode = attr.mode & !0o070 | list.mask.unwrap_or(list.group) << 3;
         }
         if set.acl.is_some() && !self.keeps_acls(kind) {
             return Err(Error::AttrNotSupp);
