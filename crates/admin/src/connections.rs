@@ -138,7 +138,7 @@ async fn session(State(served): Served, Named(id): Named) -> Result<Json<IscsiSe
     .await
 }
 
-/// NFS clients that have a lease.
+/// NFS clients that have a lease, and hosts of version 3 that have locks.
 #[utoipa::path(get, path = "/v1/nfs/clients", operation_id = "list_nfs_clients",
     responses((status = 200, body = NfsClients)))]
 async fn clients(State(served): Served) -> Result<Json<NfsClients>, Problem> {
@@ -221,7 +221,8 @@ pub(crate) fn client_id(id: u64) -> String {
 /// What names what connections say by number.
 pub(crate) struct Seen {
     pub served: server::Served,
-    clients: BTreeMap<u64, String>,
+    /// By their ids, their names and where they come from.
+    clients: BTreeMap<u64, (String, Option<IpAddr>)>,
 }
 
 impl Seen {
@@ -229,7 +230,9 @@ impl Seen {
         let clients = running.nfs_clients().into_iter();
         Seen {
             served: running.served(),
-            clients: clients.map(|c| (c.id, host_name(&c))).collect(),
+            clients: clients
+                .map(|c| (c.id, (host_name(&c), c.address)))
+                .collect(),
         }
     }
 
@@ -288,7 +291,7 @@ impl Seen {
 
     /// The name of an NFS client.
     pub fn client(&self, id: u64) -> Option<&str> {
-        self.clients.get(&id).map(String::as_str)
+        self.clients.get(&id).map(|(name, _)| name.as_str())
     }
 
     fn listener(&self, number: u16) -> Option<SocketAddr> {
@@ -300,7 +303,7 @@ impl Seen {
     /// The name of its host, as far as it has said it.
     pub fn host(&self, info: &ConnectionInfo) -> Option<String> {
         match info.role {
-            ConnectionRole::Nfs(id) => self.clients.get(&id?).cloned(),
+            ConnectionRole::Nfs(id) => self.client(id?).map(str::to_owned),
             _ => info.host.as_ref().map(|name| shown(name.as_bytes())),
         }
     }
@@ -337,7 +340,7 @@ fn state(info: &ConnectionInfo) -> &'static str {
     }
 }
 
-/// A host by its name or address, and NFS clients that go by the name.
+/// A host by its name or address, and NFS clients that go by either.
 struct WantedHost {
     name: String,
     address: Option<IpAddr>,
@@ -355,10 +358,14 @@ pub(crate) struct Wanted {
 
 impl WantedHost {
     fn of(name: &str, seen: &Seen) -> WantedHost {
-        let clients = seen.clients.iter().filter(|(_, owner)| *owner == name);
+        let address = name.parse().ok();
+        let is_it = |(owner, from): &(String, Option<IpAddr>)| {
+            owner == name || address.is_some() && *from == address
+        };
+        let clients = seen.clients.iter().filter(|(_, client)| is_it(client));
         WantedHost {
             name: name.to_owned(),
-            address: name.parse().ok(),
+            address,
             clients: clients.map(|(id, _)| *id).collect(),
         }
     }
@@ -373,7 +380,7 @@ impl Wanted {
         }
     }
 
-    /// NFS clients that go by the name of the host.
+    /// NFS clients that go by the name or address of the host.
     pub fn clients(&self) -> BTreeSet<u64> {
         self.host
             .iter()
@@ -606,7 +613,10 @@ fn client_of(client: &ClientInfo) -> NfsClient {
         name: shown(&client.owner),
         identity: client.identity.as_ref().map(|name| shown(name.as_bytes())),
         address: client.address,
-        version: format!("4.{}", client.minor),
+        version: match client.minor {
+            Some(minor) => format!("4.{minor}"),
+            None => "3".to_owned(),
+        },
         implementation: shown(&client.implementation),
         status: status.to_owned(),
         silent_ms: client.silent_ms,

@@ -45,7 +45,6 @@ fn diagnose(running: &Running, name: &str) -> Result<ClientReport, Problem> {
     let seen = Seen::of(running);
     let all = hosts_of(running, &running.connections(|_| true));
     let hosts: Vec<_> = all.iter().filter(|host| is_called(host, name)).collect();
-    let address: Option<std::net::IpAddr> = name.parse().ok();
     let refusals = running.refusals().into_iter();
     let refusals: Vec<_> = refusals.filter(|refused| refused.is_of(name)).collect();
     let has_forgotten = running.has_forgotten_refusals();
@@ -54,7 +53,7 @@ fn diagnose(running: &Running, name: &str) -> Result<ClientReport, Problem> {
     let ids = wanted.clients();
     let clients: Vec<_> = clients
         .iter()
-        .filter(|client| ids.contains(&client.id) || address.is_some() && client.address == address)
+        .filter(|client| ids.contains(&client.id))
         .collect();
     if hosts.is_empty() && refusals.is_empty() && clients.is_empty() {
         let known = all.iter().map(|host| host.name.as_str());
@@ -367,7 +366,7 @@ fn of_client(client: &ClientInfo) -> Vec<Finding> {
             "it keeps what it has until another client needs it: look whether it is alive, or \
              `weft evict nfs-client` it",
         ));
-    } else if silent_ms > lease_ms / 4 * 3 {
+    } else if client.minor.is_some() && silent_ms > lease_ms / 4 * 3 {
         found.push(finding(
             format!(
                 "NFS client {id} has been silent for {silent_ms} ms of its lease, {lease_ms} ms"

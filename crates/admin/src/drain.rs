@@ -131,7 +131,10 @@ pub(crate) fn begin_drain(
         begin_with(served, caller, hosts, &mut done)?;
     }
     let running = served.running();
-    let clients: BTreeSet<u64> = running.nfs_clients().iter().map(|own| own.id).collect();
+    // Hosts of version 3 cannot be told that they have lost their locks, and would go on.
+    let clients = running.nfs_clients().into_iter();
+    let clients = clients.filter(|client| client.minor.is_some());
+    let clients: BTreeSet<u64> = clients.map(|client| client.id).collect();
     if query.evict && !clients.is_empty() {
         let eviction = Eviction::of_clients(running, clients, "drain: evict nfs-clients");
         done.extend(eviction.end(served, caller)?.done);
@@ -248,7 +251,7 @@ fn line_of(host: &Host, evicts: bool) -> PlanLine {
         ),
         Protocol::Nfs if evicts => format!(
             "{name}: loses its sessions, opens, locks and delegations of NFSv4, and waits; a client \
-             of NFSv3 goes on"
+             of NFSv3 goes on, with its locks"
         ),
         Protocol::Nfs => format!("{name}: goes on over NFS, which has no other path"),
         Protocol::Nbd => format!("{name}: goes on over NBD, which has no other path"),

@@ -262,10 +262,11 @@ pub struct IscsiSessions {
     pub sessions: Vec<IscsiSession>,
 }
 
-/// An NFS client with a lease (RFC 8881, section 2.4; RFC 7530, section 9.1).
+/// An NFS client with a lease (RFC 8881, section 2.4; RFC 7530, section 9.1), or a host of
+/// version 3 that has locks.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NfsClient {
-    /// By which it is asked for and evicted: its `clientid` in hex.
+    /// By which it is asked for and evicted: its `clientid` in hex, or what stands for it.
     pub id: String,
     /// Its owner string, which any client may claim that has proved nothing.
     pub name: String,
@@ -275,7 +276,7 @@ pub struct NfsClient {
     /// Where it comes from.
     #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
-    /// 4.0, 4.1 or 4.2.
+    /// 3, 4.0, 4.1 or 4.2.
     pub version: String,
     /// What it says of its implementation.
     pub implementation: String,
@@ -283,7 +284,7 @@ pub struct NfsClient {
     pub status: String,
     /// How long nothing was heard of it.
     pub silent_ms: u64,
-    /// How long it may be silent.
+    /// How long it may be silent; 0 of version 3, which says nothing to keep its locks.
     pub lease_ms: u64,
     /// `up` or `down`; `None`: it takes no callbacks.
     pub callback_path: Option<String>,
@@ -304,7 +305,7 @@ pub struct NfsClient {
 /// NFS clients.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NfsClients {
-    /// Those that have a lease.
+    /// Those that have a lease, or locks of version 3.
     pub clients: Vec<NfsClient>,
 }
 

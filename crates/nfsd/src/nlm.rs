@@ -16,7 +16,7 @@ use wire::nlm4::{
 use wire::xdr::{Decode, Encode, Opaque, Reader, XdrError};
 
 pub(crate) use self::hosts::NlmHosts;
-pub use self::hosts::{HostCall, HostNotice, NlmGrant};
+pub use self::hosts::{HostCall, HostNotice, NlmGrant, NlmHostInfo};
 use self::locking::{HeldLock, Locking};
 use crate::Nfsd;
 use crate::call::{Around, Elsewhere, Step};

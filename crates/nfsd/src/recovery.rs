@@ -43,10 +43,10 @@ impl Nfsd {
         peer.states.unbind(peer.id);
     }
 
-    /// The administrator takes a client away with all that it has. Whether
+    /// The administrator takes a client, or a host of NFSv3, away with all that it has. Whether
     /// there was one.
     pub fn evict(&self, client: clientid4) -> bool {
-        let was_there = self.server.evict(client);
+        let was_there = self.server.evict(client) || self.evict_host(client);
         self.remove_gone_clients();
         was_there
     }

@@ -131,25 +131,25 @@ pub(crate) fn go_on<D: Driver>(
     see_to(local, driver);
 }
 
-/// A client of NFSv4, as an administrator may want to know it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A client of NFSv4, or a host of NFSv3 that has locks, as an administrator may want to know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientInfo {
     /// Its `clientid`, by which it is evicted.
     pub id: u64,
-    /// How it calls itself (`co_ownerid`).
+    /// How it calls itself (`co_ownerid`, `caller_name`).
     pub owner: Vec<u8>,
     /// What it had proved to be when it came: a name in its certificate, or its principal of
     /// Kerberos.
     pub identity: Option<String>,
-    /// Its minor version of NFSv4.
-    pub minor: u32,
+    /// Its minor version of NFSv4; `None` of a host of NFSv3.
+    pub minor: Option<u32>,
     /// The address that it came from, of IPv6 the first of its network.
     pub address: Option<IpAddr>,
     /// What program it says it is (`nii_name`).
     pub implementation: Vec<u8>,
-    /// Its lease, milliseconds.
+    /// Its lease, milliseconds; a host of NFSv3 has none.
     pub lease_ms: u64,
-    /// Milliseconds since its last request.
+    /// Milliseconds since its last request; of a host of NFSv3, for a lock.
     pub silent_ms: u64,
     /// It has been silent for longer than its lease: what it has is taken away
     /// when others want it.
@@ -183,7 +183,7 @@ fn clients(nfsd: &Nfsd, now: Nanos) -> Vec<ClientInfo> {
                 id: client.id,
                 owner: client.owner.to_vec(),
                 identity: client.identity.as_deref().map(str::to_owned),
-                minor: client.minor,
+                minor: Some(client.minor),
                 address: nfsd::host_address(client.host),
                 implementation: client.implementation.to_vec(),
                 lease_ms: nfsd.server.settings().lease / 1_000_000,
@@ -203,6 +203,18 @@ fn clients(nfsd: &Nfsd, now: Nanos) -> Vec<ClientInfo> {
             }
         })
         .collect();
+    list.extend(nfsd.nlm_hosts(now).into_iter().map(|host| {
+        let [opens, locks, ..] = nfsd.files.counts(host.client);
+        ClientInfo {
+            id: host.client,
+            owner: host.name.into(),
+            address: Some(host.address),
+            silent_ms: host.silent / 1_000_000,
+            opens,
+            locks,
+            ..ClientInfo::default()
+        }
+    }));
     list.sort_by_key(|client| client.id);
     list
 }

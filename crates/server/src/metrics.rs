@@ -295,7 +295,7 @@ impl Running {
         let sum =
             |of: fn(&serve_nfs::ClientInfo) -> usize| clients.iter().map(of).sum::<usize>() as u64;
         NfsMetrics {
-            clients: clients.len() as u64,
+            clients: sum(|client| client.minor.is_some().into()),
             expired_clients: sum(|client| client.is_expired.into()),
             opens: sum(|client| client.opens),
             locks: sum(|client| client.locks),

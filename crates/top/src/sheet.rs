@@ -53,7 +53,7 @@ pub(crate) const TABS: [Tab; 6] = [
         "NFS clients",
         "nfs",
         "ops/s",
-        "no NFS client has a lease; those of NFSv3 have none",
+        "no NFS client has a lease, or locks of NFSv3",
     ]),
     tab(["events", "ev", "event", "nothing has happened"]),
 ];

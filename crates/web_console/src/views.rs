@@ -87,7 +87,7 @@ pub fn sessions(page: &Page<'_>, all: &IscsiSessions, query: &TableQuery) -> Str
     page.whole("iSCSI sessions", true, &content)
 }
 
-/// Each NFS client that has a lease.
+/// Each NFS client that has a lease, or locks of NFSv3.
 #[must_use]
 pub fn nfs_clients(page: &Page<'_>, all: &NfsClients, query: &TableQuery) -> String {
     let table = Table {
@@ -101,7 +101,7 @@ pub fn nfs_clients(page: &Page<'_>, all: &NfsClients, query: &TableQuery) -> Str
             }
             .link(page)
         }),
-        none: html! { p { "No NFS client has a lease. Those of NFSv3 have none." } },
+        none: html! { p { "No NFS client has a lease, or locks of NFSv3." } },
     };
     let content = html! {
         (kinds(page))

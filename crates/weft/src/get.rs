@@ -46,7 +46,7 @@ enum GetKind {
     Hosts,
     /// iSCSI sessions, with what was negotiated
     Sessions,
-    /// NFS clients with a lease, and what they hold
+    /// NFS clients with a lease, or locks of NFSv3, and what they hold
     NfsClients,
 }
 
@@ -120,7 +120,7 @@ fn print(arguments: &GetArgs) -> io::Result<ExitCode> {
         }),
         GetKind::NfsClients if is_one => one(ask, asked, CLIENTS),
         GetKind::NfsClients => ask::end(ask, asked, |out, all: &NfsClients| {
-            let none = "no NFS client has a lease; those of NFSv3 have none";
+            let none = "no NFS client has a lease, or locks of NFSv3";
             show(out, &all.clients, CLIENTS, none)
         }),
     }

@@ -66,6 +66,19 @@ pub(crate) struct NlmHosts {
     has_calls: AtomicBool,
 }
 
+/// A host, as an administrator may want to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NlmHostInfo {
+    /// What stands for it among clients.
+    pub client: clientid4,
+    /// Where it is.
+    pub address: IpAddr,
+    /// What it calls itself.
+    pub name: Box<[u8]>,
+    /// Since it asked for a lock last.
+    pub silent: Nanos,
+}
+
 /// A host is to be called: by a datagram to its port mapper, then to the program.
 #[derive(Clone, Debug)]
 pub enum HostCall {
@@ -267,6 +280,38 @@ impl Nfsd {
             self.server.forget_host(address, &name);
             self.forget(client);
         }
+    }
+
+    /// The hosts that are known.
+    pub fn nlm_hosts(&self, now: Nanos) -> Vec<NlmHostInfo> {
+        let inner = self.hosts.inner();
+        work::spend(inner.hosts.len() as u64);
+        let hosts = inner.hosts.iter();
+        hosts
+            .map(|((address, name), host)| NlmHostInfo {
+                client: host.client,
+                address: *address,
+                name: name.clone(),
+                silent: now.saturating_sub(host.used),
+            })
+            .collect()
+    }
+
+    /// What a host has, and what is known of it, is gone. Whether there was one.
+    pub(crate) fn evict_host(&self, client: clientid4) -> bool {
+        let mut inner = self.hosts.inner();
+        work::spend((inner.hosts.len() + inner.blocked.len()) as u64 / work::OPERATION_UNITS);
+        let mut hosts = inner.hosts.iter();
+        let found = hosts.find_map(|(key, host)| (host.client == client).then(|| key.clone()));
+        let Some(key) = found else {
+            return false;
+        };
+        inner.hosts.remove(&key);
+        inner.blocked.retain(|(waits, ..), _| *waits != client);
+        drop(inner);
+        self.server.forget_host(key.0, &key.1);
+        self.forget(client);
+        true
     }
 
     /// Hosts that have had nothing for long are forgotten.

@@ -355,6 +355,40 @@ fn waiting_host_has_the_lock_of_one_that_starts_again() {
     assert_eq!(two.lock(&mut world, all(&file)), NLM4_GRANTED);
 }
 
+/// It is gone for good, so it does not say that it has started again.
+#[test]
+fn evicted_host_loses_what_it_had_and_waits_no_more() {
+    let (mut world, _, (_, file), [mut one, mut two]) = setting();
+    let waits = Wanted {
+        block: true,
+        ..all(&file)
+    };
+    let mut three = Host::new(&mut world, "three", "192.0.2.3:700");
+    assert_eq!(one.lock(&mut world, all(&file)), NLM4_GRANTED);
+    assert_eq!(two.lock(&mut world, waits), NLM4_BLOCKED);
+    assert_eq!(three.lock(&mut world, waits), NLM4_BLOCKED);
+    let id = |world: &World, name: &[u8]| {
+        let mut hosts = world.server.nfsd.nlm_hosts(0).into_iter();
+        hosts.find_map(|host| (*host.name == *name).then_some(host.client))
+    };
+    let [first, second] =
+        [&b"one.example.org"[..], b"two"].map(|name| id(&world, name).expect("known"));
+    assert!(world.server.nfsd.evict(second));
+    assert!(world.server.nfsd.evict(first));
+    assert!(!world.server.nfsd.evict(first), "it is gone");
+    assert_eq!(id(&world, b"two"), None);
+    world.server.advance(SECOND);
+    assert_eq!(grants(&world).len(), 1, "of the third");
+    assert_eq!(three.lock(&mut world, all(&file)), NLM4_GRANTED);
+    let left = world.on_record();
+    assert!(left.contains(&b"nlm 192.0.2.3 three"[..]), "{left:?}");
+    assert_eq!(left.len(), 2, "and the client of version 4: {left:?}");
+    assert_eq!(one.lock(&mut world, all(&file)), NLM4_DENIED);
+    assert_eq!(three.unlock(&mut world, all(&file)), NLM4_GRANTED);
+    // It may come back.
+    assert_eq!(one.lock(&mut world, all(&file)), NLM4_GRANTED);
+}
+
 #[test]
 fn hosts_reclaim_their_locks_after_a_restart_and_are_told_of_it() {
     let (mut world, _, (_, file), [mut one, _]) = setting();

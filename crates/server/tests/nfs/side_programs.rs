@@ -212,3 +212,31 @@ fn locks_of_a_host_are_its_own_until_it_unlocks_and_after_a_restart(backend: Cho
     assert_eq!(lock(&running, (b"b", file), true), GRANTED);
     stop(running);
 }
+
+#[each_driver]
+fn hosts_are_listed_with_their_locks_and_evicted(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = server::start(config(backend, folder.path())).expect("starts");
+    let (mut client, root) = at(&running, "mem");
+    let open = crate::common::make(&mut client, &root, "file");
+    let file = client.handle(&open).as_bytes().to_vec();
+    client.close_file(open).expect("closed");
+    client.disconnect().expect("gone in order");
+    assert_eq!(lock(&running, (b"a", &file), false), GRANTED);
+    let known = running.nfs_clients();
+    let [host] = &known[..] else {
+        panic!("{known:?}");
+    };
+    assert_eq!((&host.owner[..], host.minor), (&b"a"[..], None));
+    assert_eq!(
+        (host.address, host.locks),
+        (Some([127, 0, 0, 1].into()), 1),
+        "{host:?}"
+    );
+    let id = host.id;
+    let evict = || running.change(Change::EvictClient { id });
+    evict().expect("it is there");
+    assert_eq!(lock(&running, (b"b", &file), false), GRANTED);
+    assert!(evict().is_err(), "it is gone");
+    stop(running);
+}
