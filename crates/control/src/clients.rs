@@ -311,8 +311,8 @@ impl Reached<'_> {
             (ReachedObject::Export(path), ClientSystem::Linux) => self.nfs_linux(path),
             (ReachedObject::Export(path), ClientSystem::Esxi) => self.nfs_esxi(path),
             (ReachedObject::Export(_), ClientSystem::Windows) => vec![step(
-                "the NFS client of Windows asks a portmapper, which weft has not: it cannot mount \
-                 this",
+                "the NFS client of Windows asks a portmapper on port 111, which weft is where a \
+                 [[listener]] there has `programs = [\"portmap\"]`; weft was not tried with it",
                 &[],
             )],
             (ReachedObject::Export(path), ClientSystem::Other) => self.nfs_own(path),
@@ -571,7 +571,8 @@ impl Reached<'_> {
         let options = format!("vers=4.2,proto={proto},nconnect=4{own}");
         vec![
             step(
-                "From Linux, as root, with nfs-common; the second is NFSv3, without locks",
+                "From Linux, as root, with nfs-common; the second is NFSv3, whose locks hold on \
+                 that client alone",
                 &[
                     format!("mount -t nfs4 -o {options} {host}:{path} /mnt"),
                     format!(
