@@ -141,6 +141,10 @@ pub enum Fault {
     SearchNames,
     /// A connection goes on as long as it has something to do.
     EndlessTurn,
+    /// A write delegation stays where another client opens the file to read.
+    NoRecall,
+    /// What a client says of a file that it writes by a delegation is told to no other.
+    OldAttributes,
     /// The last byte of a lock is not locked.
     ShortLock,
     /// An unlock of a part of a lock unlocks all of it.

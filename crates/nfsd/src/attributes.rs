@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use auth::user::AccountKind;
+use faults::Fault;
 use nfs::attributes::{
     AskedAttributes, FreeSpace, NO_NAMES, Object, ReadOwner, SetAttributes, System, Values,
 };
@@ -49,6 +50,7 @@ pub(crate) fn resume<'a>(
     if let Output::Attr(attr) = &output
         && let Some(view) = run.flow.view.take()
         && view.is_modified(attr.size)
+        && !faults::is(Fault::OldAttributes)
     {
         return touch(run, view.size, then);
     }

@@ -128,7 +128,7 @@ fn tell_totals(total: &sim::RunOutcome, from: u64, seeds: u64, start: Instant) -
         io::stdout(),
         "NFS: {} answers checked, clients came up {} times, {} of them to take back what they had; \
          {} calls repeated on another connection, {} without an outcome, {} writes made again after \
-         a restart, {} delegations, came up {} times by TLS, {} bits flipped, {} answers checked of \
+         a restart, {} delegations, of which clients were asked {} times, came up {} times by TLS, {} bits flipped, {} answers checked of \
          users who prove who they are",
         nfs.checked,
         nfs.lives,
@@ -137,6 +137,7 @@ fn tell_totals(total: &sim::RunOutcome, from: u64, seeds: u64, start: Instant) -
         nfs.lost,
         nfs.rewritten,
         nfs.delegations,
+        nfs.asked,
         nfs.secured,
         nfs.flips,
         nfs.proven

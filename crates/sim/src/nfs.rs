@@ -45,7 +45,7 @@ const WALL_SECONDS: u64 = 1_700_000_000;
 const DATA_FILES: usize = 3;
 /// Files behind those that are opened so that others may not.
 const SHARED_FILES: usize = 2;
-/// The file behind those whose readers may be given delegations.
+/// The file behind those whose openers may be given delegations.
 const DELEGATED: usize = DATA_FILES + SHARED_FILES;
 /// Locks begin and end at the multiples of so many bytes, a byte before or behind:
 /// so many share one byte, or just none.
@@ -382,7 +382,24 @@ fn lock(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Opt
     })
 }
 
+/// A client with a write delegation makes the file longer, by itself; one without looks at it.
+fn size(client: &mut NfsClient, common: &mut Common) -> Option<Ask> {
+    if !client.id.writes_delegated() {
+        return Some(Ask::Size);
+    }
+    common.next += 1;
+    let its = client.id.delegations.iter_mut().flatten();
+    for delegated in its.filter(|it| it.given.is_some() && !it.is_busy) {
+        delegated.size = Some(common.next);
+        (common.model).grown(client.id.number, delegated.hold, common.next);
+    }
+    Some(Ask::Renew)
+}
+
 fn share(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Option<Ask> {
+    if random.one_in(3) {
+        return size(client, common);
+    }
     let is_free = |(at, opened): (usize, &Option<had::OpenFile>)| {
         let is_free = opened.as_ref().is_some_and(|opened| !opened.is_busy);
         (is_free && at >= DATA_FILES).then_some(at)

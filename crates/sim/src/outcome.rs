@@ -100,6 +100,8 @@ pub struct NfsOutcome {
     pub rewritten: u64,
     /// Delegations given.
     pub delegations: u64,
+    /// Times that clients said what a file is like that they write by a delegation.
+    pub asked: u64,
     /// Times that clients mounted, or took back what they had, by TLS.
     pub secured: u64,
     /// The same by RDMA.
@@ -122,6 +124,7 @@ impl NfsOutcome {
             lost: self.lost + other.lost,
             rewritten: self.rewritten + other.rewritten,
             delegations: self.delegations + other.delegations,
+            asked: self.asked + other.asked,
             secured: self.secured + other.secured,
             by_rdma: self.by_rdma + other.by_rdma,
             flips: self.flips + other.flips,

@@ -299,6 +299,7 @@ impl SeedRun {
             lost: nfs.common.lost,
             rewritten: nfs.common.rewritten,
             delegations: nfs.common.delegations,
+            asked: sum(|client| client.asked),
         }
     }
 

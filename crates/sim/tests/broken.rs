@@ -897,6 +897,16 @@ fn shares_that_are_not_checked_are_found() {
 }
 
 #[test]
+fn write_delegations_that_are_not_recalled_are_found() {
+    is_found_where(has_nfs, Fault::NoRecall, &["was granted against"]);
+}
+
+#[test]
+fn old_attributes_of_files_that_clients_write_are_found() {
+    is_found_where(has_nfs, Fault::OldAttributes, &["is seen behind"]);
+}
+
+#[test]
 fn locks_without_their_last_byte_are_found() {
     is_found_where(has_nfs, Fault::ShortLock, &["was granted against"]);
 }

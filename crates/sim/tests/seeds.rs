@@ -51,6 +51,7 @@ fn every_seed_keeps_the_promises() {
     assert!(nfs.reclaimed > SEEDS / 40, "{total:?}");
     assert!(nfs.rewritten > SEEDS / 10, "{total:?}");
     assert!(nfs.delegations > SEEDS / 10, "{total:?}");
+    assert!(nfs.asked > SEEDS / 100, "{total:?}");
     assert!(nfs.secured > SEEDS / 10, "{total:?}");
     assert!(nfs.by_rdma > SEEDS / 10, "{total:?}");
     assert!(nfs.flips > SEEDS / 100, "{total:?}");

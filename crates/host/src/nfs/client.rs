@@ -574,7 +574,7 @@ impl<D: Driver> Client<D> {
         let recalls = &mut self.recalls;
         if let Some(backchannel) = &mut self.backchannel {
             let args = connection.callback();
-            backchannel.answer(args, &mut results, |op| match op {
+            backchannel.answer(args, &mut results, |op, _| match op {
                 nfs_cb_argop4::OP_CB_RECALL(args) => {
                     recalls.push(Recall {
                         stateid: args.stateid,

@@ -29,6 +29,8 @@ struct Ended {
     number: nfs_cb_opnum4,
     status: nfsstat4,
     sequence: Option<CB_SEQUENCE4resok>,
+    /// What follows the status of another operation.
+    body: Vec<u8>,
 }
 
 impl Backchannel {
@@ -41,13 +43,13 @@ impl Backchannel {
     }
 
     /// Appends to `to` the results of a CB_COMPOUND with these arguments. Each of
-    /// its operations that is new goes to `take`, whose status is the answer:
-    /// what is to be done about it is done later.
+    /// its operations that is new goes to `take`, whose status is the answer, with what
+    /// it appends to the bytes behind it: what is to be done about it is done later.
     pub fn answer(
         &mut self,
         args: &[u8],
         to: &mut Vec<u8>,
-        mut take: impl FnMut(&nfs_cb_argop4<'_>) -> nfsstat4,
+        mut take: impl FnMut(&nfs_cb_argop4<'_>, &mut Vec<u8>) -> nfsstat4,
     ) {
         let mut from = Reader::new(args);
         let Ok(call) = CB_COMPOUND4args::decode(&mut from) else {
@@ -72,6 +74,7 @@ impl Backchannel {
                             number,
                             status,
                             sequence,
+                            body: Vec::new(),
                         }
                     }
                     Err(status) => Ended::with(nfs_cb_opnum4::OP_CB_SEQUENCE, status),
@@ -84,7 +87,14 @@ impl Backchannel {
                 (nfs_cb_argop4::default(number), _) => {
                     Ended::with(*number, nfsstat4::NFS4ERR_NOTSUPP)
                 }
-                (op, _) => Ended::with(number(op), take(op)),
+                (op, _) => {
+                    let mut body = Vec::new();
+                    let status = take(op, &mut body);
+                    Ended {
+                        body,
+                        ..Ended::with(number(op), status)
+                    }
+                }
             };
             let is_last = result.status != nfsstat4::NFS4_OK;
             ended.push(result);
@@ -141,6 +151,7 @@ impl Ended {
             number,
             status,
             sequence: None,
+            body: Vec::new(),
         }
     }
 }
@@ -171,5 +182,6 @@ fn write(status: nfsstat4, tag: utf8str_cs<'_>, ended: &[Ended], to: &mut Vec<u8
         if let Some(sequence) = &result.sequence {
             sequence.encode(to);
         }
+        to.extend_from_slice(&result.body);
     }
 }

@@ -948,7 +948,7 @@ proptest! {
         client.receive_all(&mut bytes.into(), step);
         let mut to = Vec::new();
         for (_, args) in &client.callbacks {
-            Backchannel::new(SESSION, 1).answer(args, &mut to, |_| nfsstat4::NFS4_OK);
+            Backchannel::new(SESSION, 1).answer(args, &mut to, |_, _| nfsstat4::NFS4_OK);
         }
     }
 }

@@ -137,7 +137,7 @@ fn callbacks_are_taken_once_in_their_order() {
     let mut taken = 0;
     let mut answer = |ops: &[nfs_cb_argop4<'_>], minor| {
         let mut to = vec![0xaa];
-        channel.answer(&callback(ops, minor), &mut to, |op| {
+        channel.answer(&callback(ops, minor), &mut to, |op, _| {
             taken += u32::from(*op == recall());
             nfsstat4::NFS4_OK
         });

@@ -6,17 +6,19 @@ use host::nfs::Compound;
 use nfs::client::{create_session, exchange_id};
 use wire::nfs4::{
     BIND_CONN_TO_SESSION4args, CLOSE4args, COMMIT4args, CREATE4args, DELEGRETURN4args,
-    DESTROY_CLIENTID4args, DESTROY_SESSION4args, FATTR4_FILEID, FATTR4_MODE, FATTR4_TYPE,
-    GETATTR4args, LOCK4args, LOCKU4args, LOOKUP4args, OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
-    OPEN4_SHARE_ACCESS_WANT_READ_DELEG, OPEN4args, PUTFH4args, READ4args, RECLAIM_COMPLETE4args,
-    REMOVE4args, RENAME4args, WRITE4args, channel_dir_from_client4, createhow4, createtype4,
-    creatverfattr, fattr4, locker4, nfs_argop4, nfs_lock_type4, open_claim4, open_delegation_type4,
-    open_to_lock_owner4, openflag4, stable_how4, state_owner4, stateid4,
+    DESTROY_CLIENTID4args, DESTROY_SESSION4args, FATTR4_CHANGE, FATTR4_FILEID, FATTR4_MODE,
+    FATTR4_SIZE, FATTR4_TYPE, GETATTR4args, LOCK4args, LOCKU4args, LOOKUP4args,
+    OPEN4_SHARE_ACCESS_WANT_ANY_DELEG, OPEN4_SHARE_ACCESS_WANT_NO_DELEG, OPEN4args, PUTFH4args,
+    READ4args, RECLAIM_COMPLETE4args, REMOVE4args, RENAME4args, SETATTR4args, WRITE4args,
+    channel_dir_from_client4, createhow4, createtype4, creatverfattr, fattr4, locker4, nfs_argop4,
+    nfs_lock_type4, open_claim4, open_delegation_type4, open_to_lock_owner4, openflag4,
+    stable_how4, state_owner4, stateid4,
 };
 use wire::xdr::{Encode, List, Opaque, Payload};
 
+use super::DELEGATED;
 use super::client::CHANNELS;
-use super::had::SimIdentity;
+use super::had::{FileView, SimIdentity};
 
 /// The state id that an operation before has left (RFC 8881, section 16.2.3.1.2).
 const CURRENT: stateid4 = stateid4 {
@@ -105,7 +107,11 @@ pub enum Ask {
         keeps: Option<u64>,
     },
     Close(usize),
+    /// Tells the server what is known by a delegation alone.
+    Flush(usize),
     Return(usize),
+    /// Looks at the size of the file that may be delegated.
+    Size,
     /// Looks into the export that takes TLS alone.
     Secured,
     Renew,
@@ -122,6 +128,25 @@ impl Ask {
         )
     }
 
+    /// Whether it waits until its client is live.
+    pub fn is_ordinary(&self) -> bool {
+        matches!(
+            self,
+            Ask::Read(..)
+                | Ask::Write { .. }
+                | Ask::Commit(_)
+                | Ask::Make(..)
+                | Ask::Remove(_)
+                | Ask::Rename(..)
+                | Ask::Look(_)
+                | Ask::Lock(_)
+                | Ask::LockWrongly(..)
+                | Ask::Secured
+                | Ask::Size
+                | Ask::Renew
+        )
+    }
+
     /// Whether it must not be executed twice: its answer is to be kept.
     pub fn is_once(&self) -> bool {
         !matches!(
@@ -133,6 +158,7 @@ impl Ask {
                 | Ask::Root
                 | Ask::FindHome
                 | Ask::Secured
+                | Ask::Size
                 | Ask::Renew
         )
     }
@@ -162,6 +188,25 @@ fn getattr(to: &mut Compound<'_>) {
     let asked = [1 << FATTR4_TYPE | 1 << FATTR4_FILEID];
     to.op(&nfs_argop4::OP_GETATTR(GETATTR4args {
         attr_request: List::Of(&asked),
+    }));
+}
+
+/// What a [`FileView`] has.
+const VIEW: [u32; 1] = [1 << FATTR4_CHANGE | 1 << FATTR4_SIZE];
+
+/// Appends its attributes.
+pub fn write_view(view: &FileView, to: &mut Vec<u8>) {
+    let values = [view.change.to_be_bytes(), view.size.to_be_bytes()].concat();
+    fattr4 {
+        attrmask: List::Of(&VIEW),
+        attr_vals: Opaque(&values),
+    }
+    .encode(to);
+}
+
+fn get_view(to: &mut Compound<'_>) {
+    to.op(&nfs_argop4::OP_GETATTR(GETATTR4args {
+        attr_request: List::Of(&VIEW),
     }));
 }
 
@@ -229,7 +274,8 @@ pub fn write(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
             to.op(&nfs_argop4::OP_DESTROY_CLIENTID(args));
         }
         Ask::Renew => {}
-        Ask::Open(_) | Ask::Reclaim(_) | Ask::Close(_) | Ask::Return(_) => write_open(ask, of, to),
+        Ask::Open(_) | Ask::Reclaim(_) | Ask::Close(_) => write_open(ask, of, to),
+        Ask::Flush(_) | Ask::Return(_) | Ask::Size => write_delegated(ask, of, to),
         Ask::Lock(_) | Ask::LockWrongly(..) | Ask::ReclaimLock(_) | Ask::Unlock { .. } => {
             write_lock(ask, of, to);
         }
@@ -288,7 +334,7 @@ fn open(
     how: (openflag4<'_>, open_claim4<'_>),
 ) {
     let want = match share.wants {
-        true => OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
+        true => OPEN4_SHARE_ACCESS_WANT_ANY_DELEG,
         false => OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
     };
     to.op(&nfs_argop4::OP_OPEN(OPEN4args {
@@ -315,6 +361,7 @@ fn write_open(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
             let name = file_name(share.file);
             open(to, of, share, (how, open_claim4::CLAIM_NULL(Opaque(&name))));
             to.op(&nfs_argop4::OP_GETFH);
+            get_view(to);
         }
         Ask::Reclaim(at) => {
             let opened = of.opens[*at].as_ref().expect("it is open");
@@ -334,15 +381,31 @@ fn write_open(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
                 open_stateid: opened.stateid,
             }));
         }
-        Ask::Return(at) => {
-            let delegation = of.delegations[*at].as_ref().expect("it is there");
-            putfh(to, &delegation.handle);
-            to.op(&nfs_argop4::OP_DELEGRETURN(DELEGRETURN4args {
-                deleg_stateid: delegation.stateid,
-            }));
-        }
         _ => unreachable!("not of opens"),
     }
+}
+
+fn write_delegated(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
+    let (Ask::Flush(at) | Ask::Return(at)) = ask else {
+        putfh(to, &of.root);
+        lookup(to, &file_name(DELEGATED));
+        return get_view(to);
+    };
+    let delegation = of.delegations[*at].as_ref().expect("it is there");
+    putfh(to, &delegation.handle);
+    let (stateid, size) = (delegation.stateid, delegation.size);
+    match (ask, size.map(u64::to_be_bytes)) {
+        (Ask::Flush(_), Some(size)) => to.op(&nfs_argop4::OP_SETATTR(SETATTR4args {
+            stateid,
+            obj_attributes: fattr4 {
+                attrmask: List::Of(&[1 << FATTR4_SIZE]),
+                attr_vals: Opaque(&size),
+            },
+        })),
+        _ => to.op(&nfs_argop4::OP_DELEGRETURN(DELEGRETURN4args {
+            deleg_stateid: stateid,
+        })),
+    };
 }
 
 fn write_lock(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {

@@ -16,10 +16,10 @@ use nfs::client::{Backchannel, Channels};
 use reactor::{Completion, Driver, Nanos, SocketId, Token};
 use wire::nfs4::{SEQUENCE4resok, nfs_cb_argop4, nfs_opnum4, nfsstat4, stateid4};
 
-use super::ask::{Ask, OpenShare};
-use super::had::SimIdentity;
+use super::ask::{Ask, OpenShare, write_view};
+use super::had::{Delegated, SimIdentity};
 use super::names::Names;
-use super::{Common, DATA_FILES, certificates};
+use super::{Common, DATA_FILES, DELEGATED, certificates};
 use crate::checker::{Verdict, Violation};
 use crate::driver::SimDriver;
 use crate::net::Secures;
@@ -140,6 +140,8 @@ pub struct NfsClient {
     pub repeated: u64,
     /// Times that it took back what it had.
     pub reclaimed: u64,
+    /// Times that it said what a file is like that it writes by a delegation.
+    pub asked: u64,
 }
 
 impl NfsClient {
@@ -189,6 +191,7 @@ impl NfsClient {
             lives: 0,
             repeated: 0,
             reclaimed: 0,
+            asked: 0,
             plan,
         }
     }
@@ -377,11 +380,21 @@ impl NfsClient {
     /// CB_COMPOUND.
     fn called(&mut self, args: &[u8]) -> Vec<u8> {
         let mut results = Vec::new();
-        let recalled = &mut self.recalled;
+        let (recalled, id, asked) = (&mut self.recalled, &self.id, &mut self.asked);
         if let Some(backchannel) = &mut self.backchannel {
-            backchannel.answer(args, &mut results, |op| match op {
+            backchannel.answer(args, &mut results, |op, to| match op {
                 nfs_cb_argop4::OP_CB_RECALL(args) => {
                     recalled.push(args.stateid);
+                    nfsstat4::NFS4_OK
+                }
+                nfs_cb_argop4::OP_CB_GETATTR(args) => {
+                    let mut its = id.delegations.iter().flatten();
+                    let its = its.find(|it| it.given.is_some() && it.handle == args.fh.0);
+                    let Some(view) = its.and_then(Delegated::view) else {
+                        return nfsstat4::NFS4ERR_BADHANDLE;
+                    };
+                    *asked += 1;
+                    write_view(&view, to);
                     nfsstat4::NFS4_OK
                 }
                 nfs_cb_argop4::OP_CB_RECALL_SLOT(_) | nfs_cb_argop4::OP_CB_NOTIFY_LOCK(_) => {
@@ -497,7 +510,7 @@ impl NfsClient {
                     common.model.released(hold);
                 }
             }
-            Ask::Return(at) => self.id.delegations[at] = None,
+            Ask::Flush(at) | Ask::Return(at) => self.id.delegations[at] = None,
             // What was to be written is written again.
             Ask::Write { file, blocks, .. } => {
                 self.later
@@ -614,16 +627,15 @@ impl NfsClient {
         if let Some(hold) = released {
             common.model.released(hold);
         }
-        if let Ask::Open(share) = ask {
-            let what = super::model::InTheWay::Share {
-                access: share.access,
-                deny: share.deny,
-            };
-            let now = self.driver.now();
-            common
-                .model
-                .note_request(self.id.number, share.file, &what, now);
-        }
+        let (file, access, deny) = match ask {
+            Ask::Open(share) => (share.file, share.access, share.deny),
+            // Where its client cannot say, a delegation is recalled.
+            Ask::Size => (DELEGATED, 1, 0),
+            _ => return,
+        };
+        let what = super::model::InTheWay::Share { access, deny };
+        let now = self.driver.now();
+        (common.model).note_request(self.id.number, file, &what, now);
     }
 
     /// What time and circumstances ask for.
@@ -776,8 +788,8 @@ impl NfsClient {
                 _ => {}
             }
         }
-        self.later.retain(|(_, ask)| is_ordinary(ask));
-        self.todo.retain(is_ordinary);
+        self.later.retain(|(_, ask)| ask.is_ordinary());
+        self.todo.retain(Ask::is_ordinary);
         for opened in self.id.opens.iter_mut().flatten() {
             opened.is_busy = false;
         }
@@ -832,7 +844,7 @@ impl NfsClient {
             return Ok(());
         }
         let now = self.driver.now();
-        let held_back = self.later.iter().position(|(_, ask)| !is_ordinary(ask));
+        let held_back = self.later.iter().position(|(_, ask)| !ask.is_ordinary());
         let ask = match (held_back, self.setup.front()) {
             (Some(at), _) if self.later[at].0 > now => return Ok(()),
             (Some(at), _) => self.later[at].1.clone(),
@@ -927,7 +939,10 @@ impl NfsClient {
                 let is_recalled = self.recalled.iter().any(|it| it.other == other);
                 if is_recalled && !delegated.is_busy {
                     delegated.is_busy = true;
-                    self.todo.push_front(Ask::Return(at));
+                    self.todo.push_front(match delegated.size {
+                        Some(_) => Ask::Flush(at),
+                        None => Ask::Return(at),
+                    });
                 }
             }
         }
@@ -976,22 +991,4 @@ impl NfsClient {
         self.setup.extend([Ask::DestroySession, Ask::DestroyClient]);
         self.stage = ClientStage::Leaving;
     }
-}
-
-/// Whether it waits until its client is live.
-fn is_ordinary(ask: &Ask) -> bool {
-    matches!(
-        ask,
-        Ask::Read(..)
-            | Ask::Write { .. }
-            | Ask::Commit(_)
-            | Ask::Make(..)
-            | Ask::Remove(_)
-            | Ask::Rename(..)
-            | Ask::Look(_)
-            | Ask::Lock(_)
-            | Ask::LockWrongly(..)
-            | Ask::Secured
-            | Ask::Renew
-    )
 }

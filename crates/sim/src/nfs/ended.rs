@@ -10,9 +10,9 @@ use wire::xdr::{Decode, Reader};
 
 use super::ask::{Ask, New, OpenShare, Range4, SimHandle};
 use super::client::NfsClient;
-use super::had::{Delegated, Locked, OpenFile};
+use super::had::{Delegated, FileView, Locked, OpenFile};
 use super::model::InTheWay;
-use super::{Common, DATA_FILES};
+use super::{Common, DATA_FILES, DELEGATED};
 use crate::checker::{Verdict, Violation};
 
 /// The results behind SEQUENCE, and the data of a READ.
@@ -40,6 +40,15 @@ fn object(results: &mut Results<'_>) -> Result<(u64, nfs_ftype4), Violation> {
     let fileid = u64::decode(&mut from);
     match (kind, fileid) {
         (Ok(kind), Ok(fileid)) => Ok((fileid, kind)),
+        _ => Err(Violation("attributes that make no sense".into())),
+    }
+}
+
+fn view(results: &mut Results<'_>) -> Result<FileView, Violation> {
+    let found: fattr4<'_> = take(results, nfs_opnum4::OP_GETATTR)?;
+    let mut from = Reader::new(found.attr_vals.0);
+    match (u64::decode(&mut from), u64::decode(&mut from)) {
+        (Ok(change), Ok(size)) => Ok(FileView { change, size }),
         _ => Err(Violation("attributes that make no sense".into())),
     }
 }
@@ -165,7 +174,9 @@ impl NfsClient {
                 }
                 self.name_ended(&ask, found.0)
             }
-            Ask::Open(share) => self.opened(share, found.0, common),
+            Ask::Open(share) => self.opened(share, begin, found.0, common),
+            Ask::Size => self.sized(begin, found.0, common),
+            Ask::Flush(at) => self.flushed(at, found.0.status, common),
             Ask::Lock(range) => self.locked(range, found.0, common),
             Ask::LockWrongly(range, _) => match found.0.status {
                 nfsstat4::NFS4ERR_INVAL => Ok(()),
@@ -335,6 +346,7 @@ impl NfsClient {
     fn opened(
         &mut self,
         share: OpenShare,
+        begin: u64,
         mut results: Results<'_>,
         common: &mut Common,
     ) -> Verdict {
@@ -359,6 +371,7 @@ impl NfsClient {
         done(results, nfs_opnum4::OP_PUTFH)?;
         let opened: OPEN4resok<'_> = take(results, nfs_opnum4::OP_OPEN)?;
         let handle = handle(results)?;
+        let view = view(results)?;
         let (number, now) = (self.id.number, self.now());
         let what = InTheWay::Share {
             access: share.access,
@@ -366,14 +379,25 @@ impl NfsClient {
         };
         let model = &mut common.model;
         let hold = model.granted(number, share.file, what, now)?;
-        if let open_delegation4::OPEN_DELEGATE_READ(delegation) = opened.delegation {
+        let given = match opened.delegation {
+            open_delegation4::OPEN_DELEGATE_READ(read) => Some((read.stateid, false)),
+            open_delegation4::OPEN_DELEGATE_WRITE(write) => Some((write.stateid, true)),
+            _ => None,
+        };
+        if share.file == DELEGATED && !self.id.writes_delegated() {
+            model.sized(number, view.size, begin, now)?;
+        }
+        if let Some((stateid, writes)) = given {
             common.delegations += 1;
-            let hold = model.granted(number, share.file, InTheWay::Delegation, now)?;
+            let what = InTheWay::Delegation { writes };
+            let hold = model.granted(number, share.file, what, now)?;
             self.id.delegations.push(Some(Delegated {
                 hold,
                 handle: handle.clone(),
-                stateid: delegation.stateid,
+                stateid,
                 is_busy: false,
+                given: writes.then_some(view),
+                size: None,
             }));
         }
         let it = Some(OpenFile {
@@ -387,6 +411,39 @@ impl NfsClient {
             true => self.id.opens[share.file] = it,
             false => self.id.opens.push(it),
         }
+        Ok(())
+    }
+
+    /// The size of the file that may be delegated.
+    fn sized(&self, begin: u64, mut results: Results<'_>, common: &mut Common) -> Verdict {
+        let results = &mut results;
+        match results.status {
+            nfsstat4::NFS4_OK => {}
+            nfsstat4::NFS4ERR_NOENT => return Ok(()),
+            status if common.may_fail && is_failure(status) => return Ok(()),
+            status => return unexpected(&Ask::Size, status),
+        }
+        done(results, nfs_opnum4::OP_PUTFH)?;
+        done(results, nfs_opnum4::OP_LOOKUP)?;
+        let view = view(results)?;
+        let (number, now) = (self.id.number, self.now());
+        common.model.sized(number, view.size, begin, now)
+    }
+
+    /// The server knows what was known by a delegation alone, or refuses it: that may be
+    /// returned now.
+    fn flushed(&mut self, at: usize, status: nfsstat4, common: &mut Common) -> Verdict {
+        let Some(delegation) = &mut self.id.delegations[at] else {
+            return Ok(());
+        };
+        delegation.size = None;
+        match status {
+            nfsstat4::NFS4_OK => common.model.flushed(delegation.hold),
+            status if common.may_fail && is_failure(status) => {}
+            status if is_lost(status) => {}
+            status => return unexpected(&Ask::Flush(at), status),
+        }
+        self.put_later(Ask::Return(at));
         Ok(())
     }
 

@@ -31,6 +31,31 @@ pub struct Delegated {
     pub handle: SimHandle,
     pub stateid: stateid4,
     pub is_busy: bool,
+    /// Of a write delegation: the file as it was given.
+    pub given: Option<FileView>,
+    /// How long the client has made it, which the server does not know yet.
+    pub size: Option<u64>,
+}
+
+/// What the server says of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct FileView {
+    pub change: u64,
+    pub size: u64,
+}
+
+impl Delegated {
+    /// What its client says of the file.
+    pub fn view(&self) -> Option<FileView> {
+        let given = self.given?;
+        Some(match self.size {
+            Some(size) => FileView {
+                change: given.change + 1,
+                size,
+            },
+            None => given,
+        })
+    }
 }
 
 /// The identity of a client, and what it has.
@@ -75,6 +100,14 @@ impl SimIdentity {
     /// State id of a data file.
     pub fn stateid(&self, file: usize) -> stateid4 {
         self.data(file).stateid
+    }
+
+    /// Whether it has a write delegation.
+    pub fn writes_delegated(&self) -> bool {
+        self.delegations
+            .iter()
+            .flatten()
+            .any(|it| it.given.is_some())
     }
 
     /// A lock is given up, or all of it behind a byte; what is had no more.

@@ -49,8 +49,26 @@ pub enum InTheWay {
     },
     /// An OPEN with its share reservation.
     Share { access: u32, deny: u32 },
-    /// A read delegation.
-    Delegation,
+    /// A delegation, of writing or of reading.
+    Delegation { writes: bool },
+}
+
+impl InTheWay {
+    fn is_delegation(self) -> bool {
+        matches!(self, InTheWay::Delegation { .. })
+    }
+}
+
+/// A size of the file that may be delegated: each is larger than those before.
+#[derive(Clone, Debug)]
+struct FileSize {
+    size: u64,
+    client: usize,
+    at: Stamp,
+    /// The delegation by which its client alone has it.
+    held_by: Option<usize>,
+    /// When the server surely had it.
+    flushed: Option<Stamp>,
 }
 
 /// Whether it is had.
@@ -79,6 +97,7 @@ pub struct Model {
     /// Writes of each block of each file.
     blocks: Vec<Vec<Vec<usize>>>,
     holds: Vec<Hold>,
+    sizes: Vec<FileSize>,
     /// When the server certainly had a request of each client last.
     heard: Vec<Nanos>,
     /// It was silent for longer than its lease.
@@ -113,8 +132,13 @@ fn conflicts(a: &InTheWay, b: &InTheWay) -> bool {
                 deny: deny2,
             },
         ) => access & deny2 != 0 || access2 & deny != 0,
-        (InTheWay::Share { access, .. }, InTheWay::Delegation)
-        | (InTheWay::Delegation, InTheWay::Share { access, .. }) => access & 2 != 0,
+        (InTheWay::Share { access, .. }, InTheWay::Delegation { writes })
+        | (InTheWay::Delegation { writes }, InTheWay::Share { access, .. }) => {
+            writes || access & 2 != 0
+        }
+        (InTheWay::Delegation { writes }, InTheWay::Delegation { writes: other }) => {
+            writes || other
+        }
         _ => false,
     }
 }
@@ -127,6 +151,7 @@ impl Model {
             writes: Vec::new(),
             blocks: vec![vec![Vec::new(); blocks]; files],
             holds: Vec::new(),
+            sizes: Vec::new(),
             heard: vec![0; clients],
             is_doubtful: vec![false; clients],
             lease: 0,
@@ -355,6 +380,7 @@ impl Model {
         if !self.survives {
             self.blocks.iter_mut().flatten().for_each(Vec::clear);
         }
+        self.sizes.clear();
         for at in 0..self.holds.len() {
             let may_reclaim = match self.holds[at].standing {
                 Standing::Held => self.has_lease(self.holds[at].client, now),
@@ -362,7 +388,7 @@ impl Model {
                 Standing::Over => false,
             };
             let hold = &mut self.holds[at];
-            let lasts = self.survives && hold.what != InTheWay::Delegation;
+            let lasts = self.survives && !hold.what.is_delegation();
             hold.standing = match may_reclaim && lasts {
                 true => Standing::Awaits,
                 false => Standing::Over,
@@ -380,11 +406,21 @@ impl Model {
         for hold in &mut self.holds {
             let is_in_way = hold.client != client
                 && hold.file == file
-                && hold.what == InTheWay::Delegation
+                && hold.what.is_delegation()
                 && conflicts(&hold.what, what);
             if is_in_way {
                 hold.wanted.get_or_insert(now);
             }
+        }
+    }
+
+    /// Whether the server must still know it.
+    fn is_had(&self, hold: &Hold, now: Nanos) -> bool {
+        let revoked = |by: Nanos| now >= by + self.lease / 2;
+        match hold.standing {
+            Standing::Held => self.has_lease(hold.client, now) && !hold.wanted.is_some_and(revoked),
+            Standing::Awaits => now < self.grace_until,
+            Standing::Over => false,
         }
     }
 
@@ -396,18 +432,10 @@ impl Model {
             }
             // A client is not in its own delegation's way.
             let is_own = hold.client == this.client;
-            if is_own && (hold.what == InTheWay::Delegation || this.what == InTheWay::Delegation) {
+            if is_own && (hold.what.is_delegation() || this.what.is_delegation()) {
                 continue;
             }
-            let revoked = |by: Nanos| now >= by + self.lease / 2;
-            let is_had = match hold.standing {
-                Standing::Held => {
-                    self.has_lease(hold.client, now) && !hold.wanted.is_some_and(revoked)
-                }
-                Standing::Awaits => now < self.grace_until,
-                Standing::Over => false,
-            };
-            if is_had {
+            if self.is_had(hold, now) {
                 let text = format!("{this:?} was granted against {hold:?}");
                 return Err(Violation(text));
             }
@@ -463,11 +491,50 @@ impl Model {
             Standing::Awaits => now < self.grace_until,
             Standing::Over => false,
         };
-        if is_had && it.what != InTheWay::Delegation {
+        if is_had && !it.what.is_delegation() {
             return Err(Violation(format!("{it:?} is lost: {why}")));
         }
         self.holds[hold].standing = Standing::Over;
         Ok(())
+    }
+
+    /// A client makes the delegated file this long, by the delegation alone.
+    pub fn grown(&mut self, client: usize, hold: usize, size: u64) {
+        let at = self.stamp();
+        self.sizes.push(FileSize {
+            size,
+            client,
+            at,
+            held_by: Some(hold),
+            flushed: None,
+        });
+    }
+
+    /// The server has what a client has made of the file by a delegation.
+    pub fn flushed(&mut self, hold: usize) {
+        let now = self.stamp();
+        for size in (self.sizes.iter_mut()).filter(|size| size.held_by == Some(hold)) {
+            (size.held_by, size.flushed) = (None, Some(now));
+        }
+    }
+
+    /// A client has seen this size of the file, and asked at `begin`.
+    pub fn sized(&mut self, client: usize, size: u64, begin: Stamp, now: Nanos) -> Verdict {
+        self.checked += 1;
+        let is_sure = |it: &&FileSize| match (it.flushed, it.held_by) {
+            (Some(at), _) => at < begin,
+            // What it has itself by a delegation it does not ask for.
+            (None, Some(hold)) => {
+                it.at < begin && it.client != client && self.is_had(&self.holds[hold], now)
+            }
+            (None, None) => false,
+        };
+        match self.sizes.iter().filter(is_sure).find(|it| it.size > size) {
+            Some(newer) => Err(Violation(format!(
+                "the size {size} is seen behind {newer:?}"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// A client has forgotten all that it had.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use faults::Fault;
 use machine::{Nanos, locked, work};
 use wire::nfs4::{clientid4, nfsstat4, stateid4};
 
@@ -109,8 +110,12 @@ impl FileStates {
         now: Nanos,
     ) -> Result<(), StateRefused> {
         work::spend(self.delegations.len() as u64);
+        let is_read_alone = access & WRITE == 0;
+        if is_read_alone && faults::is(Fault::NoRecall) {
+            return Ok(());
+        }
         let in_the_way =
-            |d: &&Delegation| d.state.client != client && (access & WRITE != 0 || d.is_write());
+            |d: &&Delegation| d.state.client != client && (!is_read_alone || d.is_write());
         let others = || self.delegations.iter().filter(in_the_way);
         if others().next().is_none() {
             return Ok(());
