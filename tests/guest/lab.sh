@@ -31,10 +31,12 @@ weft() {
     debian /weft/weft "$@"
 }
 
-# serve FILE: weft on this configuration, until `unserve`.
+# serve FILE [COMMAND...]: weft on this configuration, run by the command, until `unserve`.
 serve() {
+    served_by=$1
+    shift
     : >/tmp/weft.log
-    chroot $debian /weft/weft serve -c "$1" >>/tmp/weft.log 2>&1 &
+    "$@" chroot $debian /weft/weft serve -c "$served_by" >>/tmp/weft.log 2>&1 &
     served=$!
     until_true "weft" 'grep -q "reactors on" /tmp/weft.log || ! kill -0 $served'
     kill -0 $served || fail "weft: $(cat /tmp/weft.log)"

@@ -19,15 +19,6 @@ meet() {
     await "$1-$OTHER"
 }
 
-holds() {
-    /tmp/exerciser hold "$1" >/tmp/holds 2>&1 &
-    held=$!
-    until grep -q held /tmp/holds; do
-        kill -0 $held || fail "no lock of $1: $(cat /tmp/holds)"
-        sleep 0.1
-    done
-}
-
 echo "$NAME" >/proc/sys/kernel/hostname
 attach "$VERSION" /dir /a
 attach 4.0 /dir /old

@@ -33,6 +33,15 @@ exercise() {
     cat /tmp/exercised
 }
 
+# holds FILE: a program has it locked, until `kill $held`.
+holds() {
+    : >/tmp/holds
+    /tmp/exerciser hold "$1" >>/tmp/holds 2>&1 &
+    held=$!
+    state='cat /tmp/holds' until_true "a lock of $1" 'grep -q held /tmp/holds || ! kill -0 $held'
+    grep -q held /tmp/holds || fail "no lock of $1: $(cat /tmp/holds)"
+}
+
 # How often the clients of a mount have sent an operation.
 sent() {
     awk -v folder="$1" -v op="$2:" '

@@ -79,13 +79,15 @@ pub const ERASE: &str = include_str!("../guest/erase.sh");
 pub const ISCSI_MULTIPATH: &str = include_str!("../guest/iscsi-multipath.sh");
 /// What the console tells clients of Linux to do; behind [`LAB`] and [`ISCSI`].
 pub const CONNECT_PAGE: &str = include_str!("../guest/connect-page.sh");
-/// An initiator that reaches weft through WireGuard; behind [`LAB`] and [`ISCSI`].
+/// An initiator that reaches weft through WireGuard; behind [`STORAGE`] and [`ISCSI`].
 pub const TUNNEL: &str = include_str!("../guest/tunnel.sh");
 /// An initiator whose target is changed by commands.
 pub const ISCSI_STORY: &str = include_str!("../guest/iscsi-story.sh");
 
 /// A Debian in the guest, with weft; the guest has the folders `packages` and `weft`.
 pub const LAB: &str = include_str!("../guest/lab.sh");
+/// A storage machine in the guest, behind [`LAB`].
+pub const STORAGE: &str = include_str!("../guest/storage.sh");
 /// What initiators know disks by.
 pub const ISCSI_IDENTITIES: &str = include_str!("../guest/iscsi-identities.sh");
 /// Targets of tgt's, imported.
@@ -115,6 +117,12 @@ pub const NFS_RDMA: &str = include_str!("../guest/nfs-rdma.sh");
 pub const NFS_FULL: &str = include_str!("../guest/nfs-full.sh");
 /// One of two clients on kernels of their own.
 pub const NFS_PAIR: &str = include_str!("../guest/nfs-pair.sh");
+/// Files of weft's on the storage machine, behind [`STORAGE`] and [`NFS`].
+pub const NFS_STORAGE: &str = include_str!("../guest/nfs-storage.sh");
+/// Mounts without options, and locks by version 3; behind [`NFS_STORAGE`].
+pub const NFS_LOCKS: &str = include_str!("../guest/nfs-locks.sh");
+/// Access control lists; behind [`NFS_STORAGE`].
+pub const NFS_ACL: &str = include_str!("../guest/nfs-acl.sh");
 
 /// Where the machine's 127.0.0.1 is, seen from a guest.
 pub const MACHINE: &str = "10.0.2.2";

@@ -16,6 +16,7 @@ mod kerberos;
 mod kernel_target;
 mod live;
 mod nfs;
+mod nfs_storage;
 mod peer;
 mod rdma;
 mod rdma_files;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use interop::guest::{Config, Guest, prepare};
-use interop::scripts::{ISCSI, LAB, TUNNEL, script};
+use interop::scripts::{ISCSI, LAB, STORAGE, TUNNEL, script};
 use interop::systems::RELEASE;
 use interop::weft::binary;
 use needs::needs;
@@ -43,7 +43,7 @@ fn initiator_reaches_weft_through_wireguard_by_the_lines_of_the_page_and_no_othe
         ("SERVES", serves),
         ("LOGIN", login),
     ];
-    let pieces = [LAB, ISCSI, TUNNEL];
+    let pieces = [LAB, STORAGE, ISCSI, TUNNEL];
     let mut config = Config::new("tunnel", &script(&settings, &pieces));
     config.folders = vec![
         ("packages", packages.root),
