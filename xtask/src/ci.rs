@@ -120,10 +120,6 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "cargo test --release -p engine --lib -- --ignored --nocapture asking_limits",
     ),
     (
-        "a_million_files_of_a_directory_are_listed",
-        "cargo test -p interop --test files -- --ignored a_million_files_of_a_directory",
-    ),
-    (
         "listing_of_a_million_files_has_every_name_once",
         "cargo test -p store --test dir -- --ignored listing_of_a_million_files",
     ),

@@ -53,6 +53,7 @@ usage: cargo xtask ci                                  formatting, lints and eve
                                                        own two sides, in the guests that weft is
                                                        tried with
        cargo xtask lab kills                           weft, killed a thousand times under writes
+       cargo xtask lab directories                     directories of ten million files; takes 16 GiB
        cargo xtask deny                                advisories, licences and sources of dependencies
        cargo xtask coverage                            lines that tests of units and machines reach";
 
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         ["lab", "guests"] => tools::guests(),
         ["lab", "secure"] => tools::secure(),
         ["lab", "kills"] => tools::kills(),
+        ["lab", "directories"] => tools::directories(),
         ["deny"] => tools::check(&tools::DENY),
         ["coverage"] => tools::check(&tools::COVERAGE),
         ["help" | "--help" | "-h"] => {

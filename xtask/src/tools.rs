@@ -227,6 +227,23 @@ pub fn kills() -> ExitCode {
     exit_code(succeeds(&mut test))
 }
 
+/// Files of the largest directories that are tried.
+const FILES: &str = "10000000";
+
+/// Directories of ten million files.
+pub fn directories() -> ExitCode {
+    let words = [
+        "files",
+        "--",
+        "a_million_files",
+        "--nocapture",
+        "--test-threads=1",
+    ];
+    let mut test = tests_of(&words);
+    test.env("CI", "true").env("WEFT_FILES", FILES);
+    exit_code(succeeds(&mut test))
+}
+
 /// TLS and authentication between the kernel's own two sides.
 pub fn secure() -> ExitCode {
     ignored_guests(&["secure::"])
