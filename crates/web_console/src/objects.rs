@@ -64,7 +64,7 @@ impl ObjectsPage {
             ObjectsPage::Volumes => &["volume", "limit"],
             ObjectsPage::Nvme => &["subsystem", "referral", "nvme"],
             ObjectsPage::Iscsi => &["target", "portal_group", "iscsi", "iscsi/discovery"],
-            ObjectsPage::Files => &["file_system", "export", "nfs", "nfs/kerberos"],
+            ObjectsPage::Files => &["file_system", "quota", "export", "nfs", "nfs/kerberos"],
             ObjectsPage::Listeners => &["listener"],
         }
     }

@@ -66,6 +66,12 @@ state = "optimized"
 [nfs]
 lease_ms = 60000
 
+[[quota]]
+name = "ann"
+file_system = "files"
+user = 1000
+hard_bytes = 1048576
+
 [[limit]]
 name = "few"
 volumes = ["disk1"]
