@@ -91,9 +91,27 @@ impl Planner<'_> {
         };
         let text = match new.size_bytes {
             0 => format!("volume \"{name}\" becomes as large as what is below it"),
-            _ => format!("volume \"{name}\" grows from {from} to {to}: its hosts are told"),
+            _ => {
+                let told = self.who_is_told(&name);
+                format!("volume \"{name}\" grows from {from} to {to}: {told}")
+            }
         };
         self.add(Phase::Grow, change, None, text);
+    }
+
+    /// Who hears that a volume has another size: NBD has no word for that.
+    fn who_is_told(&self, name: &str) -> &'static str {
+        let desired = self.desired;
+        let is_exported = desired.nbd_exports.iter().any(|spec| spec.volume == name);
+        let mut namespaces = desired.subsystems.iter().flat_map(|spec| &spec.namespaces);
+        let mut luns = desired.iscsi_targets.iter().flat_map(|spec| &spec.luns);
+        let has_hosts =
+            namespaces.any(|spec| spec.volume == name) || luns.any(|spec| spec.volume == name);
+        match (is_exported, has_hosts) {
+            (false, _) => "its hosts are told",
+            (true, true) => "its hosts are told, and NBD clients see it when they connect again",
+            (true, false) => "its NBD clients see it when they connect again",
+        }
     }
 
     /// A remote volume that other credentials reach.

@@ -117,3 +117,28 @@ fn exports_change_while_their_clients_are_connected() {
     let add = Change::AddNbdExport(other.nbd_exports[0].clone());
     assert_eq!(changes, [&remove, &add]);
 }
+
+#[test]
+fn clients_of_a_volume_that_grows_are_told_as_far_as_their_protocol_has_words() {
+    let subsystem = "[[nvme.subsystem]]\nnqn = \"nqn.2026-01.io.weft:a\"\nallow_any_host = \
+                     true\nvolumes = [\"a\"]\n[[listener]]\naddress = \"127.0.0.1:4420\"\n";
+    let target = "[[iscsi.target]]\nname = \"iqn.2026-01.io.weft:a\"\nallow_any_initiator = \
+                  true\nvolumes = [\"a\"]\n[[listener]]\naddress = \"127.0.0.1:3260\"\n\
+                  protocol = \"iscsi\"\n";
+    for (more, told) in [
+        ("", "2MiB: its NBD clients see it when they connect again"),
+        (
+            subsystem,
+            "2MiB: its hosts are told, and NBD clients see it when",
+        ),
+        (
+            target,
+            "2MiB: its hosts are told, and NBD clients see it when",
+        ),
+    ] {
+        let before = format!("{}{more}", file(ANY));
+        let after = before.replace("\"1MiB\"", "\"2MiB\"");
+        let planned = crate::plan(&read(&before).unwrap(), &read(&after).unwrap()).unwrap();
+        assert!(planned[0].text.contains(told), "{}", planned[0].text);
+    }
+}
