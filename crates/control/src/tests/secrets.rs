@@ -170,7 +170,14 @@ fn key_of_a_remote_volume_that_the_kernel_takes_back_is_used_no_more() {
     let (first, before) = of.parse(&SecretsRead::default()).expect("a key");
     added.revoke().expect("ours");
     let (gone, before) = of.parse(&before).expect("it is told");
-    assert_ne!(place(&gone), place(&first));
+    let without = read(&remote::remote(&format!("urls = [\"{}\"]", remote::URL)));
+    for other in [&first, &without.expect("no key")] {
+        assert_ne!(
+            place(&gone),
+            place(other),
+            "nor does it connect without TLS"
+        );
+    }
     assert!(place(&gone).equals_but_for_credentials(&*place(&first)));
     let (still, _) = of.parse(&before).expect("nothing is new");
     assert_eq!(

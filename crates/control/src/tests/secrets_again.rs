@@ -176,7 +176,12 @@ fn credentials_of_remote_volumes_are_taken_where_the_place_is_the_same() {
     };
     let ram = Spec::new("m", Kind::RAM, 1 << 20, 512);
     let served = of(&[ram.clone(), there("a", 1, 1), there("b", 2, 2)]);
-    let read = of(&[there("a", 9, 11), there("b", 2, 12), ram.clone()]);
+    // Nothing else of what was read is taken.
+    let larger = Spec {
+        size_bytes: 1 << 20,
+        ..there("b", 2, 12)
+    };
+    let read = of(&[there("a", 9, 11), larger, ram.clone()]);
     let wanted = of(&[ram, there("a", 1, 1), there("b", 2, 12)]);
     assert_eq!(with_secrets_of(&served, &read).volumes, wanted.volumes);
 }
