@@ -125,6 +125,9 @@ fn drained_target_lets_no_client_in_and_keeps_those_that_are_here(backend: Choic
         running.change(Change::SetDrained(true)).expect("it is not");
         let mut late = Client::greeted(portal(running), Form::Simple);
         assert_eq!(late.go("ram"), reply::ERR_UNKNOWN);
+        let told = running.refusals();
+        assert_eq!(told[0].target.as_deref(), Some("ram"), "{told:?}");
+        assert!(told[0].reason.contains("weft is drained"), "{told:?}");
         assert_eq!(
             client.write(0, 0, &pattern(1, BLOCK)),
             Outcome::Done(vec![])
@@ -132,6 +135,25 @@ fn drained_target_lets_no_client_in_and_keeps_those_that_are_here(backend: Choic
         running.change(Change::SetDrained(false)).expect("it is");
         assert_eq!(late.go("ram"), reply::ACK);
     });
+}
+
+#[each_driver]
+fn client_that_chooses_no_export_in_time_is_refused_and_one_that_has_one_stays(backend: Choice) {
+    let mut config = config(backend);
+    config.limits.handshake_timeout_ms = 300;
+    let running = server::start(config).expect("starts");
+    let mut client = Client::open(portal(&running), Form::Simple, "ram");
+    let mut silent = Client::greeted(portal(&running), Form::Simple);
+    assert_eq!(silent.receive(0), Outcome::Gone);
+    let told = running.refusals();
+    let [refusal] = &told[..] else {
+        panic!("{told:?}");
+    };
+    let words = "no export was chosen in time";
+    assert!(refusal.reason.contains(words), "{told:?}");
+    let flush = client.request(request::FLUSH, 0, 0, 0);
+    assert_eq!(flush, Outcome::Done(vec![]));
+    stop(running);
 }
 
 #[each_driver]
