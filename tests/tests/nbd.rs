@@ -10,6 +10,7 @@ use interop::weft::{WeftProcess, free_address};
 use needs::needs;
 use std::net::SocketAddr;
 use std::path::Path;
+use testkit::Mounted;
 
 const MIB: usize = 1 << 20;
 
@@ -161,6 +162,55 @@ fn libnbd_lists_copies_and_maps_over_epoll() {
 #[test]
 fn libnbd_lists_copies_and_maps_over_io_uring() {
     libnbd("io_uring");
+}
+
+/// A volume on a file system that can share blocks, and a snapshot of it.
+#[needs(guest, loop_device, mount, program("mkfs.xfs"))]
+#[test]
+fn snapshot_is_exported_as_it_was_and_may_not_be_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mounted = Mounted::made_by("mkfs.xfs", folder.path());
+    let at = mounted.path().display();
+    let (sysroot, _) = guest::prepare(&RELEASE).expect("what the clients are made of");
+    let address = free_address();
+    let config = format!(
+        "[[volume]]\nname = \"disk\"\nkind = \"file\"\npath = \"{at}/disk\"\nsize = \"64MiB\"\n\
+         [[nbd_export]]\nvolume = \"disk\"\nallow_any_client = true\n\
+         [[listener]]\naddress = \"{address}\"\nprotocol = \"nbd\"\n\
+         [admin]\nsocket = \"admin.sock\"\n"
+    );
+    let served = Served {
+        sysroot,
+        target: WeftProcess::serve("nbd-snapshot", &config, address),
+        address,
+        folder: tempfile::tempdir().expect("a folder"),
+    };
+    let (there, back) = (served.path("there.img"), served.path("back.img"));
+    let bytes = image(&there);
+    served.run("nbdcopy", &["--flush", &there, &served.url("disk")]);
+    served.target.run(&["snapshot", "create", "was", "disk"]);
+    served.qemu_io("disk", &[], &["write -P 7 0 64M", "flush"]);
+    let path = format!("path={at}/disk.snapshots/was");
+    let add = ["add", "volume", "was", "kind=snapshot", &path];
+    served.target.run(&add);
+    let add = [
+        "add",
+        "nbd_export",
+        "was",
+        "volume=was",
+        "allow_any_client=true",
+    ];
+    served.target.run(&add);
+    let url = served.url("was");
+    let info = served.run("nbdinfo", &[&url]);
+    for words in ["export-size: 67108864", "is_read_only: true"] {
+        assert!(info.contains(words), "no {words} in {info}");
+    }
+    served.run("nbdcopy", &[&url, &back]);
+    assert!(std::fs::read(&back).expect("what came back") == bytes);
+    let said = served.qemu_io("was", &[], &["write -P 9 0 4k"]);
+    assert!(said.contains("Permission denied"), "{said}");
+    served.target.expect_orderly_end();
 }
 
 #[needs(guest)]
