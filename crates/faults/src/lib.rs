@@ -11,6 +11,8 @@ pub enum Fault {
     DropFlush,
     /// A durable write is acknowledged when it is in the page cache.
     EarlyAck,
+    /// FUA of an NBD client is not looked at.
+    ForgetFua,
     /// I/Os on a file do not wait for each other.
     NoLocks,
     /// A range that lies in several stripes is locked in the first alone.

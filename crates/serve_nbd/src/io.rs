@@ -3,6 +3,7 @@
 use engine::blocks::{AfterIo, WriteStart};
 use engine::steps::Steps;
 use engine::{About, Elsewhere as _, OnVolumes as _, payload};
+use faults::Fault;
 use link::CommandMemory;
 use machine::Tag;
 use nbd::{NbdAnswer, NbdError, NbdRequest, RequestKind, descriptors};
@@ -52,7 +53,8 @@ impl NbdConnection {
             self.fail(tag, NbdError::RESERVATION);
             return true;
         }
-        let (offset, len, durable) = (request.offset, request.len, request.is_durable);
+        let (offset, len) = (request.offset, request.len);
+        let durable = request.is_durable && !faults::is(Fault::ForgetFua);
         match request.kind {
             // What is read need not be durable: FUA says nothing of it.
             RequestKind::Read => self.read_volume(tag, (0, offset), len as u32, false, driver),
@@ -122,6 +124,9 @@ impl NbdConnection {
     /// Whether reservations of others let it do that now.
     #[inline]
     fn may_execute(&mut self, kind: RequestKind) -> bool {
+        if faults::is(Fault::NoReservations) {
+            return true;
+        }
         let export = self.export.as_mut().expect("it is served");
         let reservations = export.volume.reservations();
         let access = reservations.access(&NO_REGISTRANT, &mut export.grant);
@@ -144,7 +149,8 @@ fn status(volume: &dyn Volume, request: &NbdRequest, is_extended: bool) -> NbdRe
     let mut extents: Vec<Extent> = Vec::new();
     match volume.extents(request.offset, request.len, most, &mut extents) {
         Ok(()) if !extents.is_empty() => {
-            let parts = extents.iter().map(|extent| (extent.len, extent.allocated));
+            let is_there = |extent: &Extent| extent.allocated && !faults::is(Fault::NoExtents);
+            let parts = extents.iter().map(|extent| (extent.len, is_there(extent)));
             NbdReply::Done(descriptors(request, is_extended, parts, STATUS_BYTES_MAX))
         }
         // It has become smaller.

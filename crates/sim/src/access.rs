@@ -74,7 +74,7 @@ impl<'d> HostAccess<'d> {
     /// What its key and its secret are compared with; `None` for initiators, which have none.
     fn proof(&self) -> Option<Proof<'d>> {
         let spec = self.subsystem()?;
-        let is_nvme = self.plan.hosts[self.host].iscsi.is_none();
+        let is_nvme = self.plan.hosts[self.host].speaks_nvme();
         is_nvme.then(|| Proof::new(self.plan, spec, (self.host, self.arrival.shown)))
     }
 
@@ -101,6 +101,10 @@ impl<'d> HostAccess<'d> {
         };
         if self.plan.hosts[self.host].iscsi.is_some() {
             return self.entry().is_some();
+        }
+        // Exports stay as they are.
+        if self.plan.hosts[self.host].nbd.is_some() {
+            return true;
         }
         let requires_tls = self.document.listeners[usize::from(place)].requires_tls;
         let comes_by_tls =
@@ -136,6 +140,9 @@ impl<'d> HostAccess<'d> {
                 return None;
             };
             return is_seen.then(|| state(groups, unit.ana_group));
+        }
+        if self.plan.hosts[self.host].nbd.is_some() {
+            return Some(state(&[], 0));
         }
         let spec = self.subsystem()?;
         let number = nsid(self.plan.hosts[self.host].subsystem, volume);

@@ -1,4 +1,4 @@
-//! Users of the target: NVMe hosts and iSCSI initiators.
+//! Users of the target: NVMe hosts, iSCSI initiators and NBD clients.
 
 use mem::Pool;
 use reactor::Nanos;
@@ -6,16 +6,19 @@ use reactor::Nanos;
 use crate::checker::Verdict;
 use crate::host::SimHost;
 use crate::initiator::SimInitiator;
+use crate::nbd_client::SimNbdClient;
 use crate::plan::Plan;
 use crate::work::HostWork;
 use crate::world::{DriverId, SharedWorld};
 
-/// A host of one protocol or the other.
+/// A host of one protocol or another.
 pub enum Actor {
     /// Speaks NVMe/TCP.
     Nvme(SimHost),
     /// Speaks iSCSI.
     Iscsi(SimInitiator),
+    /// Speaks NBD.
+    Nbd(SimNbdClient),
 }
 
 macro_rules! forward {
@@ -25,6 +28,7 @@ macro_rules! forward {
             match self {
                 Actor::Nvme(host) => host.$name($($arg),*),
                 Actor::Iscsi(initiator) => initiator.$name($($arg),*),
+                Actor::Nbd(client) => client.$name($($arg),*),
             }
         })*
     };
@@ -33,7 +37,11 @@ macro_rules! forward {
 impl Actor {
     /// Host `number` of a plan.
     pub fn new(world: &SharedWorld, number: usize, id: DriverId, plan: &Plan, pool: Pool) -> Actor {
-        match plan.hosts[number].iscsi {
+        let host = &plan.hosts[number];
+        if host.nbd.is_some() {
+            return Actor::Nbd(SimNbdClient::new(world, number, id, plan, pool));
+        }
+        match host.iscsi {
             None => Actor::Nvme(SimHost::new(world, number, id, plan, pool)),
             Some(_) => Actor::Iscsi(SimInitiator::new(world, number, id, plan, pool)),
         }
@@ -44,13 +52,14 @@ impl Actor {
         match self {
             Actor::Nvme(host) => host.lives,
             Actor::Iscsi(initiator) => initiator.lives,
+            Actor::Nbd(client) => client.lives,
         }
     }
 
     /// How often it came up as an iSCSI session.
     pub fn sessions(&self) -> u64 {
         match self {
-            Actor::Nvme(_) => 0,
+            Actor::Nvme(_) | Actor::Nbd(_) => 0,
             Actor::Iscsi(initiator) => initiator.lives,
         }
     }
@@ -59,14 +68,14 @@ impl Actor {
     pub fn odd_arrivals(&self) -> u64 {
         match self {
             Actor::Nvme(host) => host.odd_arrivals(),
-            Actor::Iscsi(_) => 0,
+            Actor::Iscsi(_) | Actor::Nbd(_) => 0,
         }
     }
 
     /// Its task management functions that ended something.
     pub fn functions(&self) -> u64 {
         match self {
-            Actor::Nvme(_) => 0,
+            Actor::Nvme(_) | Actor::Nbd(_) => 0,
             Actor::Iscsi(initiator) => initiator.functions,
         }
     }

@@ -299,6 +299,8 @@ impl Announced {
             }
             let mut all = Vec::new();
             match self.plan.hosts[host].iscsi {
+                // NBD has no way to tell a client anything.
+                None if self.plan.hosts[host].nbd.is_some() => {}
                 None => {
                     let (old, new) = (before.attributes(), after.attributes());
                     let numbers = old.keys().chain(new.keys());

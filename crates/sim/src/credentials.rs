@@ -55,7 +55,7 @@ impl HostCredentials {
         let own = &plan.hosts[host];
         let others = plan.hosts.iter().enumerate();
         let others = others.filter(|(other, of)| {
-            let is_near = of.iscsi.is_none() && of.subsystem == own.subsystem;
+            let is_near = of.speaks_nvme() && of.subsystem == own.subsystem;
             *other != host && is_near && (of.tls.is_some() || of.dhchap.is_some())
         });
         HostCredentials {
@@ -183,7 +183,7 @@ pub fn hold_to_some(plan: &Plan, spec: &mut SubsystemSpec, r: &mut Random) {
     spec.dhchap.hashes.rotate_left(count - 1);
     spec.dhchap.hashes.truncate(count);
     let all = plan.hosts.iter().enumerate();
-    let terms = all.filter(|(_, host)| host.iscsi.is_none());
+    let terms = all.filter(|(_, host)| host.speaks_nvme());
     let terms = terms.map(|(number, host)| HostTerms {
         psks: some_psks(host.tls, number, r),
         dhchap: some_secrets(host.dhchap, number, r),

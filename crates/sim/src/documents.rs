@@ -21,8 +21,8 @@ use crate::limits;
 use crate::nfs;
 use crate::plan::Plan;
 use crate::target::{
-    Medium, address, initiator_name, iscsi_listener, listener, lun, namespace, nfs_listener, rdma,
-    subnqn, taken_address, target_name, volume_name,
+    Medium, address, initiator_name, iscsi_listener, listener, lun, namespace, nbd_export,
+    nbd_portal, nfs_listener, rdma, subnqn, taken_address, target_name, volume_name,
 };
 
 /// Volumes, listeners and file systems that no host uses come and go.
@@ -56,10 +56,15 @@ pub fn base(plan: &Plan, media: &[Medium]) -> Config {
             .collect(),
         subsystems: (0..plan.subsystems).map(subsystem).collect(),
         iscsi_targets: vec![iscsi_target(plan)],
+        nbd_exports: (0..plan.volumes.len())
+            .filter(|_| plan.has_nbd())
+            .map(nbd_export)
+            .collect(),
         listeners: (0..plan.listeners)
             .map(|n| listener(plan, n))
             .chain([iscsi_listener()])
             .chain(plan.nfs.iter().map(|_| nfs_listener()))
+            .chain(plan.has_nbd().then(|| ListenerSpec::nbd(nbd_portal())))
             .collect(),
         file_systems: plan.nfs.iter().map(|_| nfs::file_system()).collect(),
         exports: plan.nfs.iter().flat_map(|_| nfs::exports()).collect(),
@@ -150,14 +155,15 @@ pub fn random(plan: &Plan, base: &Config, r: &mut Random) -> Desired {
 /// Those that hosts use are mostly there; others come and go; their order is any.
 fn listeners(plan: &Plan, document: &mut Config, r: &mut Random) {
     let listeners = &mut document.listeners;
-    listeners.retain(|spec| spec.protocol == Protocol::Nfs || !r.one_in(6));
+    let stays = |spec: &ListenerSpec| matches!(spec.protocol, Protocol::Nfs | Protocol::Nbd);
+    listeners.retain(|spec| stays(spec) || !r.one_in(6));
     for n in 0..SPARES {
         if r.one_in(3) {
             listeners.push(address(80 + n).into());
         }
     }
     for spec in listeners.iter_mut() {
-        if spec.protocol != Protocol::Nfs && r.one_in(6) {
+        if !stays(spec) && r.one_in(6) {
             spec.advertise = Some(Advertise {
                 host: "198.51.100.1".to_owned(),
                 port: Some(spec.address.port()),

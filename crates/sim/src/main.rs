@@ -100,7 +100,7 @@ fn tell_totals(total: &sim::RunOutcome, from: u64, seeds: u64, start: Instant) -
     writeln!(
         io::stdout(),
         "{seeds} seeds from {}: {} operations, {} answers checked, {} commands failed, hosts came \
-         up {} times, {} of them iSCSI sessions, {} by TLS, {} of these by a key that they had \
+         up {} times, {} of them iSCSI sessions, {} NBD clients, {} by TLS, {} of these by a key that they had \
          made, {} authenticated, {} with another key, secret or name, {} bits flipped, {} of them under TLS, {} task management functions, {} \
          faults, {} documents applied, {} taken back, {} refused, {} snapshots, {} s",
         from,
@@ -109,6 +109,7 @@ fn tell_totals(total: &sim::RunOutcome, from: u64, seeds: u64, start: Instant) -
         total.failed,
         total.lives,
         total.sessions,
+        total.by_nbd,
         total.secured,
         total.concatenated,
         total.authenticated,

@@ -13,6 +13,8 @@ pub struct RunOutcome {
     pub lives: u64,
     /// Those of them that were iSCSI sessions.
     pub sessions: u64,
+    /// Those of them that were NBD clients.
+    pub by_nbd: u64,
     /// Those of them that spoke TLS.
     pub secured: u64,
     /// Those of them that did so by a key that they had made.
@@ -61,6 +63,7 @@ impl RunOutcome {
         self.failed += other.failed;
         self.lives += other.lives;
         self.sessions += other.sessions;
+        self.by_nbd += other.by_nbd;
         self.secured += other.secured;
         self.concatenated += other.concatenated;
         for (sum, by_rdma) in self.by_rdma.iter_mut().zip(other.by_rdma) {

@@ -1,5 +1,6 @@
 //! What a seed stands for.
 
+mod nbd;
 mod transports;
 
 use auth::dhchap::{DhchapGroup, DhchapHash};
@@ -14,6 +15,8 @@ use crate::disk::DiskSettings;
 use crate::made::Made;
 use crate::net::{NetSettings, StreamCut};
 use crate::world::{MS, S, US};
+
+pub use nbd::{NbdForm, NbdPlan};
 
 /// Reactors and hosts of a run at most.
 pub const SHARDS_MAX: usize = 3;
@@ -81,6 +84,8 @@ pub struct HostPlan {
     /// It speaks iSCSI, and of the above only entries and keep alive mean
     /// something.
     pub iscsi: Option<IscsiPlan>,
+    /// It speaks NBD, and of the above only entries mean something.
+    pub nbd: Option<NbdPlan>,
     /// The one volume that it uses; any if `None`.
     pub volume: Option<usize>,
     /// It speaks TLS, by a key of this hash.
@@ -94,6 +99,11 @@ pub struct HostPlan {
 }
 
 impl HostPlan {
+    /// Whether it speaks NVMe.
+    pub fn speaks_nvme(&self) -> bool {
+        self.iscsi.is_none() && self.nbd.is_none()
+    }
+
     /// Header and data digests that it insists on.
     pub fn set_digests(&mut self, header: bool, data: bool) {
         (self.header_digest, self.data_digest) = (header, data);
@@ -114,6 +124,7 @@ impl HostPlan {
     /// Whether digests guard its headers, and its data, for certain.
     fn digests(&self) -> (bool, bool) {
         match &self.iscsi {
+            _ if self.nbd.is_some() => (false, false),
             _ if self.rdma => (self.needs_crc(), self.needs_crc()),
             None => (self.header_digest, self.data_digest),
             Some(iscsi) => (
@@ -407,9 +418,13 @@ impl LimitPlan {
     /// Of a volume or a host of a plan.
     pub fn new(plan: &Plan, r: &mut Random) -> LimitPlan {
         let of_volume = r.percent(50);
+        let volume = of_volume.then(|| r.below(plan.volumes.len() as u64) as usize);
+        let host = (!of_volume).then(|| r.below(plan.hosts.len() as u64) as usize);
+        // NBD clients have no names.
+        let host = host.filter(|host| plan.hosts[*host].nbd.is_none());
         LimitPlan {
-            volume: of_volume.then(|| r.below(plan.volumes.len() as u64) as usize),
-            host: (!of_volume).then(|| r.below(plan.hosts.len() as u64) as usize),
+            volume: volume.or(host.is_none().then_some(0)),
+            host,
             iops: r.pick(&[50, 500, 5_000]),
             bytes: r.pick(&[4 << 20, 64 << 20]),
         }
@@ -694,6 +709,7 @@ impl Plan {
         (self.ops, self.idle) = (60, 8 * S);
         for host in &mut self.hosts {
             (host.kato_ms, host.subsystem, host.iscsi) = (1000, 0, None);
+            host.nbd = None;
         }
     }
 
@@ -755,6 +771,7 @@ impl Plan {
         let volume = &mut self.volumes[0];
         (volume.lies, volume.block_bytes, volume.blocks) = (Lies::Memory, 512, 16);
         let host = &mut self.hosts[0];
+        host.nbd = None;
         (host.rdma, host.tls, host.dhchap) = (true, None, None);
         (host.concatenates, host.subsystem) = (false, 0);
         (host.queues, host.kato_ms, host.in_capsule_max) = (1, 0, 512);
@@ -845,6 +862,7 @@ fn host(r: &mut Random, subsystems: usize) -> HostPlan {
         in_capsule_max: r.pick(&[0, 512, 8192]),
         kato_ms: r.pick(&[0, 2000, 5000]),
         iscsi: None,
+        nbd: None,
         volume: None,
         tls: None,
         dhchap: None,

@@ -221,10 +221,11 @@ impl SeedRun {
             failed: self.work.answers[0],
             lives: self.hosts.iter().map(Actor::lives).sum(),
             sessions: self.hosts.iter().map(Actor::sessions).sum(),
+            by_nbd: self.lives_of(|host| host.nbd.is_some()),
             secured: self.lives_of(HostPlan::speaks_tls),
             concatenated: self.lives_of(|host| host.concatenates),
             by_rdma: [
-                self.lives_of(|host| host.rdma && host.iscsi.is_none()),
+                self.lives_of(|host| host.rdma && host.speaks_nvme()),
                 self.lives_of(|host| host.rdma && host.iscsi.is_some()),
             ],
             authenticated: self.lives_of(|host| host.dhchap.is_some()),

@@ -16,11 +16,12 @@ use reactor::{
     BoundListener, Completion, DiskFile, Driver, Handler, Nanos, Receiver, Trimmer, Wait,
 };
 use server::parts::{Acceptor, BlockingWorker, OpenedStore, Placer, ServerMail, Shard, assemble};
-use server::{Config, ListenerSpec, NamespaceSpec, RdmaSpec};
+use server::{Config, ListenerSpec, NamespaceSpec, NbdExportSpec, RdmaSpec};
 use store::reservation::{Registrant, ScsiNexus};
 use store::snapshot::SnapshotMedium;
 use store::{Latency, ScrubAction, ScrubStatus, Spec, State, Volume};
 use uuid::Uuid;
+use wire::nbd::NBD_PORT;
 
 use crate::checker::Promise;
 use crate::content::SECTOR_BYTES;
@@ -71,6 +72,11 @@ pub fn taken_address() -> SocketAddr {
 /// Where NFS clients find it.
 pub fn nfs_portal() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 2049))
+}
+
+/// Where NBD clients find it.
+pub fn nbd_portal() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], NBD_PORT))
 }
 
 /// Name of an initiator.
@@ -256,6 +262,17 @@ pub fn nfs_listener() -> ListenerSpec {
     ListenerSpec {
         rdma: rdma(false),
         ..ListenerSpec::nfs(nfs_portal())
+    }
+}
+
+/// The export of volume `n`.
+pub fn nbd_export(n: usize) -> NbdExportSpec {
+    NbdExportSpec {
+        name: volume_name(n),
+        volume: volume_name(n),
+        description: String::new(),
+        is_read_only: false,
+        clients: None,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::checker::{
 use crate::content::{self, SECTOR_BYTES, Sector};
 use crate::host::had_no_effect;
 use crate::limits::{Moved, MovedIo};
-use crate::plan::{Harm, Plan};
+use crate::plan::{Harm, NbdForm, Plan};
 use crate::reserve::{Ask, Book, CommandEnd, Notice, REPORT_BYTES, ReservationReport};
 use crate::target::{host_identifier, nsid};
 use crate::world::{DriverId, S, SharedWorld, World};
@@ -271,12 +271,16 @@ impl HostWork {
         let volume =
             volume.unwrap_or_else(|| self.random.below(self.plan.shared_volumes() as u64) as usize);
         let harm = self.plan.harm(host);
-        let may_reserve = harm == Harm::Nothing && !self.volumes[volume].book.is_busy();
+        let speaks_nbd = self.plan.hosts[host].nbd.is_some();
+        let may_reserve =
+            harm == Harm::Nothing && !speaks_nbd && !self.volumes[volume].book.is_busy();
         if self.random.percent(self.plan.reserve_percent) && may_reserve {
             return vec![self.reserve(host, volume)];
         }
         let speaks_iscsi = self.plan.hosts[host].iscsi.is_some();
         let unless = |isnt: bool, weight: u32| if isnt { 0 } else { weight };
+        let nbd = self.plan.hosts[host].nbd;
+        let has_no_status = nbd.is_some_and(|plan| plan.form == NbdForm::Simple);
         // A bit of what other commands have for data would make others of them.
         let is_exact = harm == Harm::Data;
         let kind = self.random.weighted(&[
@@ -285,13 +289,19 @@ impl HostWork {
             (self.plan.flushes, io::FLUSH),
             (6, io::WRITE_ZEROES),
             (unless(is_exact, 3), io::DATASET_MANAGEMENT),
-            (unless(is_exact, 4), io::COMPARE),
-            (3, io::VERIFY),
+            (unless(is_exact || speaks_nbd, 4), io::COMPARE),
+            (unless(speaks_nbd, 3), io::VERIFY),
             (self.spoils(host), io::WRITE_UNCORRECTABLE),
-            (unless(is_exact || room < 2, 12), FUSED),
+            (unless(is_exact || room < 2 || speaks_nbd, 12), FUSED),
             (unless(is_exact || !speaks_iscsi, 6), OR_WRITE),
-            (unless(harm != Harm::Nothing, self.plan.copies), io::COPY),
-            (unless(is_exact && speaks_iscsi, 3), admin::GET_LBA_STATUS),
+            (
+                unless(harm != Harm::Nothing || speaks_nbd, self.plan.copies),
+                io::COPY,
+            ),
+            (
+                unless(is_exact && speaks_iscsi || has_no_status, 3),
+                admin::GET_LBA_STATUS,
+            ),
         ]);
         let (first, blocks) = self.extent(volume);
         match kind {
@@ -479,7 +489,7 @@ impl HostWork {
             OpKind::Read | OpKind::Compare | OpKind::Verify => (true, false),
             OpKind::CompareAndWrite { .. } | OpKind::OrWrite | OpKind::Copy { .. } => (true, true),
             // An Admin command of NVMe, for which reservations are nothing.
-            OpKind::LbaStatus => (self.plan.hosts[op.host].iscsi.is_some(), false),
+            OpKind::LbaStatus => (!self.plan.hosts[op.host].speaks_nvme(), false),
             _ => (false, true),
         };
         let copy = self.source_of(value);
@@ -548,11 +558,11 @@ impl HostWork {
         self.random.percent(self.plan.fua_percent)
     }
 
-    /// How often a host makes blocks unreadable; SCSI has no command for it here.
+    /// How often a host makes blocks unreadable; only NVMe has a command for it here.
     fn spoils(&self, host: usize) -> u32 {
-        match self.plan.hosts[host].iscsi {
-            None => self.plan.spoils,
-            Some(_) => 0,
+        match self.plan.hosts[host].speaks_nvme() {
+            true => self.plan.spoils,
+            false => 0,
         }
     }
 
@@ -798,9 +808,14 @@ impl HostWork {
         }
         let mut bytes = vec![0; cqe.data_len as usize];
         mem::copy_out(memory.expect("it has").slice(0, cqe.data_len), &mut bytes);
-        let holes = match self.plan.hosts[op.host].iscsi {
-            Some(_) => crate::scsi::holes(&bytes),
-            None => crate::host::holes(&bytes, op.first, op.blocks),
+        let host = &self.plan.hosts[op.host];
+        let holes = match (host.nbd, host.iscsi) {
+            (Some(nbd), _) => {
+                let block_bytes = self.volumes[op.volume].block_bytes;
+                crate::nbd_words::holes(&bytes, nbd.form, op.first, block_bytes)
+            }
+            (_, Some(_)) => crate::scsi::holes(&bytes),
+            _ => crate::host::holes(&bytes, op.first, op.blocks),
         };
         let Some(holes) = holes else {
             let text = format!("op {value}: an answer that makes no sense: {bytes:02x?}");

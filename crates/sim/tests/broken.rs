@@ -2,6 +2,9 @@
 //! seeds must find it. Needs the feature `broken`; `cargo xtask ci` asks for it.
 #![cfg(feature = "broken")]
 
+#[path = "broken/nbd.rs"]
+mod nbd;
+
 use auth::dhchap::{DhchapGroup, DhchapHash};
 use auth::psk::PskHash;
 use faults::{Fault, set};
@@ -102,7 +105,8 @@ fn copies_beside_reservations(plan: &mut Plan) -> bool {
 /// Many bits are flipped on their way to and from hosts that have both digests and speak
 /// iSCSI, or NVMe.
 fn flips_bits(plan: &mut Plan, iscsi: bool) -> bool {
-    plan.hosts.retain(|host| host.iscsi.is_some() == iscsi);
+    plan.hosts
+        .retain(|host| host.iscsi.is_some() == iscsi && host.nbd.is_none());
     plan.hosts
         .iter_mut()
         .for_each(|host| host.set_digests(true, true));
@@ -131,7 +135,8 @@ fn aborts_by_iser(plan: &mut Plan) -> bool {
 
 /// Those that are left speak iSCSI, or NVMe.
 fn hosts_speak(plan: &mut Plan, iscsi: bool) -> bool {
-    plan.hosts.retain(|host| host.iscsi.is_some() == iscsi);
+    plan.hosts
+        .retain(|host| host.iscsi.is_some() == iscsi && host.nbd.is_none());
     plan.hosts.len() > 1
 }
 
@@ -152,7 +157,7 @@ fn has_small_turns(plan: &mut Plan) -> bool {
     for host in &mut plan.hosts {
         (host.entries, host.data_digest) = (16, true);
     }
-    plan.hosts.iter().any(|host| host.iscsi.is_none())
+    plan.hosts.iter().any(|host| host.speaks_nvme())
 }
 
 /// Initiators work beside reservations.
@@ -171,13 +176,13 @@ fn applies(plan: &mut Plan) -> bool {
 /// The same, and NVMe hosts have two ways to come in by.
 fn applies_to_nvme(plan: &mut Plan) -> bool {
     plan.listeners = 2;
-    plan.hosts.retain(|host| host.iscsi.is_none());
+    plan.hosts.retain(|host| host.speaks_nvme());
     applies(plan) && !plan.hosts.is_empty()
 }
 
 /// Two hosts or more of one subsystem speak TLS.
 fn speaks_tls(plan: &mut Plan) -> bool {
-    plan.hosts.retain(|host| host.iscsi.is_none());
+    plan.hosts.retain(|host| host.speaks_nvme());
     for host in &mut plan.hosts {
         (host.subsystem, host.tls) = (0, Some(PskHash::Sha384));
         host.concatenates = false;
@@ -207,7 +212,7 @@ fn applies_to_tls(plan: &mut Plan) -> bool {
 
 /// Hosts authenticate; controllers, too, where it `is_mutual`.
 fn authenticates(plan: &mut Plan, is_mutual: bool) -> bool {
-    plan.hosts.retain(|host| host.iscsi.is_none());
+    plan.hosts.retain(|host| host.speaks_nvme());
     for host in &mut plan.hosts {
         host.dhchap = Some(DhchapPlan {
             hash: DhchapHash::Sha256,

@@ -32,6 +32,7 @@ fn every_seed_keeps_the_promises() {
     assert!(total.flips.iter().all(|n| *n > SEEDS / 5), "{total:?}");
     assert!(total.lives > 3 * SEEDS, "{total:?}");
     assert!(total.sessions > SEEDS / 2, "{total:?}");
+    assert!(total.by_nbd > SEEDS / 4, "{total:?}");
     assert!(total.functions > SEEDS / 2, "{total:?}");
     assert!(total.secured > SEEDS / 4, "{total:?}");
     assert!(total.by_rdma.iter().all(|n| *n > SEEDS / 4), "{total:?}");
@@ -132,7 +133,7 @@ fn flipped_bits_under_tls_end_connections_and_change_nothing() {
         plan.only_flip_bits();
         plan.net.flips = 300;
         for host in &mut plan.hosts {
-            (host.iscsi, host.tls) = (None, Some(PskHash::Sha256));
+            (host.iscsi, host.nbd, host.tls) = (None, None, Some(PskHash::Sha256));
             (host.subsystem, host.rdma, host.concatenates) = (0, false, false);
         }
         let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
@@ -235,12 +236,15 @@ fn flipped_bits_of_iscsi_are_found_by_the_crc_of_mpa() {
 fn cuts_of(is_iscsi: bool, connection: usize, end: usize) -> u64 {
     let has_one = |seed: &u64| {
         let hosts = sim::Plan::new(*seed).hosts;
-        hosts.iter().any(|host| host.iscsi.is_some() == is_iscsi)
+        hosts
+            .iter()
+            .any(|host| host.iscsi.is_some() == is_iscsi && host.nbd.is_none())
     };
     let seed = (0..).find(has_one).expect("a seed");
     let is_over = |at: &u64| {
         let mut plan = sim::Plan::new(seed);
-        plan.hosts.retain(|host| host.iscsi.is_some() == is_iscsi);
+        plan.hosts
+            .retain(|host| host.iscsi.is_some() == is_iscsi && host.nbd.is_none());
         plan.only_cut(sim::StreamCut {
             connection,
             end,

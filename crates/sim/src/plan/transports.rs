@@ -17,6 +17,7 @@ const RPC_RDMA: u64 = 0x7270_632d_7264_6d61;
 impl Plan {
     /// Chance of its own for each, so that the rest of a seed is what it would be without.
     pub(super) fn choose_transports(&mut self, seed: u64) {
+        self.some_speak_nbd(seed);
         self.speak_tls(&mut Random::new(seed ^ TLS));
         self.connect_by_rdma(&mut Random::new(seed ^ RDMA));
         self.connect_initiators_by_rdma(&mut Random::new(seed ^ ISER));
@@ -31,7 +32,7 @@ impl Plan {
         if !r.one_in(4) {
             return;
         }
-        let nvme = self.hosts.iter_mut().filter(|host| host.iscsi.is_none());
+        let nvme = self.hosts.iter_mut().filter(|host| host.speaks_nvme());
         for host in nvme {
             host.tls = r.pick(&[None, Some(PskHash::Sha256), Some(PskHash::Sha384)]);
         }
@@ -45,7 +46,7 @@ impl Plan {
     fn connect_by_rdma(&mut self, r: &mut Random) {
         if r.one_in(3) {
             let all = self.hosts.iter_mut();
-            for host in all.filter(|host| host.iscsi.is_none() && host.tls.is_none()) {
+            for host in all.filter(|host| host.speaks_nvme() && host.tls.is_none()) {
                 host.rdma = r.percent(60);
             }
         }
@@ -91,7 +92,7 @@ impl Plan {
         }
         let groups = [(7, DhchapGroup::Null), (1, DhchapGroup::Ffdhe2048)];
         self.dhchap_group = r.weighted(&groups);
-        let nvme = self.hosts.iter_mut().filter(|host| host.iscsi.is_none());
+        let nvme = self.hosts.iter_mut().filter(|host| host.speaks_nvme());
         for host in nvme {
             let dhchap = DhchapPlan {
                 hash: r.pick(&DhchapHash::ALL),
@@ -107,7 +108,7 @@ impl Plan {
             return;
         }
         let all = self.hosts.iter_mut();
-        for host in all.filter(|host| host.iscsi.is_none() && host.tls.is_none() && !host.rdma) {
+        for host in all.filter(|host| host.speaks_nvme() && host.tls.is_none() && !host.rdma) {
             if r.percent(60) {
                 host.concatenates = true;
                 host.dhchap.get_or_insert(DhchapPlan {

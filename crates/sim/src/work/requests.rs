@@ -114,7 +114,13 @@ impl HostWork {
     }
 
     pub(super) fn trim(&mut self, host: usize, volume: usize) -> SimRequest {
-        let ranges = self.random.between(1, 3);
+        // TRIM has one.
+        let most = if self.plan.hosts[host].nbd.is_some() {
+            1
+        } else {
+            3
+        };
+        let ranges = self.random.between(1, most);
         let mut ops = Vec::new();
         let mut bytes = Vec::new();
         for _ in 0..ranges {
