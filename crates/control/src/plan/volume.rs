@@ -92,7 +92,7 @@ impl Planner<'_> {
         let text = match new.size_bytes {
             0 => format!("volume \"{name}\" becomes as large as what is below it"),
             _ => {
-                let told = self.who_is_told(&name);
+                let told = self.told_of_growth(&name);
                 format!("volume \"{name}\" grows from {from} to {to}: {told}")
             }
         };
@@ -100,7 +100,7 @@ impl Planner<'_> {
     }
 
     /// Who hears that a volume has another size: NBD has no word for that.
-    fn who_is_told(&self, name: &str) -> &'static str {
+    fn told_of_growth(&self, name: &str) -> &'static str {
         let desired = self.desired;
         let is_exported = desired.nbd_exports.iter().any(|spec| spec.volume == name);
         let mut namespaces = desired.subsystems.iter().flat_map(|spec| &spec.namespaces);
