@@ -50,7 +50,6 @@ pub(crate) fn parse(
     let mut limits = policy::limits(sink, nvme.as_ref());
     let (listeners, is_whole) = listener::listeners(sink, &file);
     let subsystems = nvme::subsystems(sink, nvme.as_ref(), &secrets, (&volumes, &listeners));
-    let referrals = listener::referrals(sink, nvme.as_ref());
     let section = file.table(sink, SCHEMA, "iscsi", ISCSI);
     let rest = Rest {
         volumes: &volumes,
@@ -85,7 +84,7 @@ pub(crate) fn parse(
         exports: files.exports,
         nfs: files.settings,
         listeners,
-        referrals,
+        referrals: listener::referrals(sink, nvme.as_ref()),
         psk_compat: policy::psk_compat(sink, nvme.as_ref()),
         backend: policy::backend(sink, policy),
         spin_us_max: policy::spin_us_max(sink, policy),

@@ -713,8 +713,9 @@ fn delegation<'a>(
             _ => open_delegation4::OPEN_DELEGATE_WRITE(open_write_delegation4 {
                 stateid,
                 recall,
-                // What is written is not flushed at CLOSE, as with other servers.
-                space_limit: nfs_space_limit4::NFS_LIMIT_SIZE(u64::MAX),
+                // Nothing of it is left unwritten at CLOSE, for which no room is reserved: a
+                // program that closes its file learns that there is none.
+                space_limit: nfs_space_limit4::NFS_LIMIT_SIZE(0),
                 permissions,
             }),
         };

@@ -90,7 +90,7 @@ fn mistake_in_a_quota_is_told() {
             "name = \"q\"\nfile_system = \"x\"\n",
             "there is no file system \"x\"",
         ),
-        ("name = \"-\"\nfile_system = \"m\"\n", "a quota's name is"),
+        ("name = \"a b\"\nfile_system = \"m\"\n", "a quota's name is"),
     ] {
         let told = only(&quota(&format!("{text}{user}")));
         assert!(told.contains(part), "{part}: {told}");
