@@ -145,7 +145,7 @@ pub fn hello(form: NbdForm, name: &str) -> Vec<u8> {
 }
 
 /// Takes one structure off the front.
-fn taken<'b, T: FromBytes>(bytes: &mut &'b [u8]) -> Option<T> {
+fn taken<T: FromBytes>(bytes: &mut &[u8]) -> Option<T> {
     let (one, rest) = T::read_from_prefix(bytes).ok()?;
     *bytes = rest;
     Some(one)
