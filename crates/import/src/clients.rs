@@ -19,7 +19,7 @@ pub(crate) enum Client {
     One(String),
     /// A network.
     Net(String),
-    /// Hosts of which the source does not say who they are: a pattern or a netgroup.
+    /// Hosts that the source does not name one by one: a pattern or a netgroup.
     Unknown,
     /// Everybody.
     Any,

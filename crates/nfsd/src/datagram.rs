@@ -1,5 +1,5 @@
 //! Calls that come in datagrams: of MOUNT, the port mapper, the status monitor and RQUOTA, as far
-//! as their answers are short. Who sends a datagram is not proved, and answers go where it says.
+//! as their answers are short. The sender of a datagram is not proved, and answers go where it says.
 
 use std::io;
 use std::net::SocketAddr;

@@ -38,7 +38,7 @@ impl Nfsd {
         (since, now): (Nanos, Nanos),
     ) -> Result<Heard, nfsstat4> {
         match self.files.ask_holder(file, client, (since, now)) {
-            DelegationHolder::Nobody => Ok(Heard::Nothing),
+            DelegationHolder::NoOther => Ok(Heard::Nothing),
             DelegationHolder::Says(view) => Ok(Heard::View(view)),
             DelegationHolder::Ask(question) => {
                 self.post(Errand::Getattr(question), now);

@@ -40,7 +40,7 @@ pub enum FileSystemKind {
     },
 }
 
-/// What somebody may have in a file system.
+/// What a user, a group or a tree may have in a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaSpec {
     /// What administration calls it.

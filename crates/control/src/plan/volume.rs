@@ -99,7 +99,7 @@ impl Planner<'_> {
         self.add(Phase::Grow, change, None, text);
     }
 
-    /// Who hears that a volume has another size: NBD has no word for that.
+    /// What clients learn of another size of a volume: NBD has no word for that.
     fn told_of_growth(&self, name: &str) -> &'static str {
         let desired = self.desired;
         let is_exported = desired.nbd_exports.iter().any(|spec| spec.volume == name);

@@ -207,7 +207,7 @@ fn other_clients_see_size_and_change_of_a_file_that_its_client_has_changed() {
     let (mut world, mut a, mut b, delegation, handle) = delegated(1);
     look(&mut world, &mut a, &handle);
     let given = seen(&mut world, &a).unwrap();
-    assert_eq!(given.1, 4, "its own view asks nobody");
+    assert_eq!(given.1, 4, "its own view asks no client");
     // Nothing was changed.
     look(&mut world, &mut b, &handle);
     assert!(world.server.sent(b.conn).is_empty(), "it waits");

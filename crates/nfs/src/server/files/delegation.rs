@@ -69,7 +69,7 @@ impl HolderView {
 #[derive(Debug)]
 pub enum DelegationHolder {
     /// No other client has one.
-    Nobody,
+    NoOther,
     /// It is to be asked.
     Ask(HolderQuestion),
     /// It was asked and has not answered yet.
@@ -237,14 +237,14 @@ impl Files {
         (since, now): (Nanos, Nanos),
     ) -> DelegationHolder {
         if !self.has_delegations() {
-            return DelegationHolder::Nobody;
+            return DelegationHolder::NoOther;
         }
         let mut shard = self.shard(file);
         // A write delegation is the only one of its file.
         let its = shard.get_mut(&file);
         let its = its.and_then(|file| file.delegations.first_mut());
         let Some(its) = its.filter(|d| d.is_write() && d.state.client != client) else {
-            return DelegationHolder::Nobody;
+            return DelegationHolder::NoOther;
         };
         if its.state.is_recalled() {
             return DelegationHolder::Silent;
