@@ -176,6 +176,8 @@ pub struct Core<P: Protocol> {
     pub(crate) room: CommandRoom,
     /// Operations that wait for memory, or for limits.
     pub waiting: Waiting<ProtocolOp<P>>,
+    /// When what waits for memory is tried again, whatever happens meanwhile.
+    pub looks_at: Option<Nanos>,
     /// Limits of what it reads and writes in a second.
     pub limits: OwnLimits,
     /// The number of its protocol.
@@ -216,6 +218,7 @@ impl<P: Protocol> Core<P> {
             _open: OpenConnection::new(shared.clone(), protocol),
             dirty: false,
             link,
+            looks_at: None,
             limits: OwnLimits::new(shared.rate_limits.clone(), host.clone(), via.listener),
             via,
             shared,
@@ -323,10 +326,11 @@ impl<P: Protocol> Core<P> {
         !P::REFUSES_COMMANDS && self.room.is_short()
     }
 
-    /// When what waits for a limit is to be looked at.
+    /// When what waits for a limit is to be looked at, or for what the protocol expects.
     #[inline]
     pub fn wakes_at(&self) -> Option<Nanos> {
-        self.waiting.held_back.wakes_at()
+        let limit = self.waiting.held_back.wakes_at();
+        limit.into_iter().chain(self.looks_at).min()
     }
 
     /// Whether it has work for its next turn, whatever happens meanwhile.
@@ -697,6 +701,7 @@ pub trait Connection: Protocol {
     /// waits for more.
     #[inline]
     fn on_turn<D: Driver>(&mut self, driver: &mut D) -> bool {
+        self.core_mut().looks_at = None;
         if !self.core().is_open() {
             return false;
         }

@@ -181,8 +181,8 @@ pub(crate) struct Flow {
     pub(crate) io: CallIo,
     /// A limit has held its READ back, and does not any more.
     pub(crate) is_let_go: bool,
-    /// The operation under way looks at a file since then that another client writes by a
-    /// delegation; what that client says, until it is told.
+    /// It looks at files since then that other clients write by a delegation; what that client
+    /// says of the file that the operation under way looks at, until it is told.
     pub(crate) looks_since: Option<Nanos>,
     pub(crate) view: Option<HolderView>,
 }

@@ -12,8 +12,9 @@ use crate::pseudo::PseudoPlace;
 use crate::state::NO_CLIENT;
 
 /// A client that has not answered in this time is to return its delegation. What waits for it
-/// waits as if for memory.
-const PATIENCE: Nanos = 300_000_000;
+/// waits as if for memory, and a call does so twice as long at most, whatever it looks at: less
+/// than what counts as a shortage of memory.
+const PATIENCE: Nanos = 200_000_000;
 
 /// What is known of a file.
 pub(crate) enum Heard {
@@ -44,8 +45,12 @@ impl Nfsd {
                 self.post(Errand::Getattr(question), now);
                 Ok(Heard::NotYet)
             }
-            DelegationHolder::Asked if now.saturating_sub(since) < PATIENCE => Ok(Heard::NotYet),
-            DelegationHolder::Asked | DelegationHolder::Silent => {
+            DelegationHolder::Asked(at)
+                if now.saturating_sub(at) < PATIENCE && now.saturating_sub(since) < 2 * PATIENCE =>
+            {
+                Ok(Heard::NotYet)
+            }
+            DelegationHolder::Asked(_) | DelegationHolder::Silent => {
                 self.break_delegations(client, file, READ, now)?;
                 Ok(Heard::Nothing)
             }
@@ -81,7 +86,6 @@ impl RunningCall<'_> {
             Heard::View(view) => self.flow.view = Some(view),
             Heard::Nothing => {}
         }
-        self.flow.looks_since = None;
         Ok(true)
     }
 }

@@ -407,7 +407,12 @@ fn hold<'a>(
 ) -> Result<Go<'a>, nfsstat4> {
     opening.file = file;
     match args(run).claim {
-        open_claim4::CLAIM_PREVIOUS(_) => Ok(Go::On(FsOp::Getattr { file }, true, ThenOpen::Owned)),
+        // Its client has opened it already.
+        open_claim4::CLAIM_PREVIOUS(_)
+        | open_claim4::CLAIM_DELEGATE_CUR(_)
+        | open_claim4::CLAIM_DELEG_CUR_FH(_) => {
+            Ok(Go::On(FsOp::Getattr { file }, true, ThenOpen::Owned))
+        }
         _ => Ok(Go::On(opening.op(), opening.is_made, ThenOpen::Held)),
     }
 }
@@ -590,13 +595,14 @@ fn truncated<'a>(
 ) -> Result<Go<'a>, nfsstat4> {
     let result = run.done(result);
     if result.is_err()
-        && let Some(opened) = opening.opened.take().filter(|opened| opened.is_new)
+        && let Some(opened) = opening.opened.take()
     {
-        // It is as if it had not been opened.
+        // Its client never hears of a delegation.
         if let Some(delegation) = &opened.delegation {
             let _ = run.nfsd.files.return_delegation(delegation);
         }
-        if run.nfsd.files.close(&opened.state) == Ok(true) {
+        // It is as if it had not been opened.
+        if opened.is_new && run.nfsd.files.close(&opened.state) == Ok(true) {
             run.nfsd.close_later(opened.state.file);
         }
     }

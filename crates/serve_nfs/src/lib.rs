@@ -172,6 +172,9 @@ struct WaitingCall {
 /// made anew long before.
 const CALL_MAX: Nanos = 60_000_000_000;
 
+/// How often a call looks whether a client has said what its file is like.
+const HOLDER_LOOK: Nanos = 2_000_000;
+
 /// One NFS connection.
 pub struct NfsConnection {
     core: Core<NfsConnection>,
@@ -674,6 +677,11 @@ impl NfsConnection {
             Step::NoMemory => {
                 self.core.let_go(kept);
                 self.starve(tag);
+                if self.local.service.nfsd().files.has_delegations() {
+                    // It may wait for what a client says that has one.
+                    mail::see_to(&self.local, driver);
+                    self.core.looks_at = Some(driver.now() + HOLDER_LOOK);
+                }
                 return false;
             }
             Step::HeldBack(demand) => {

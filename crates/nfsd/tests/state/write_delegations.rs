@@ -108,6 +108,34 @@ fn client_reads_writes_locks_and_opens_under_its_write_delegation() {
     give_back(&mut world, &mut a, delegation, &handle);
 }
 
+#[test]
+fn owner_opens_under_its_write_delegation_what_it_has_taken_the_bits_of_since() {
+    let (mut world, mut a, _, delegation, handle) = delegated(1);
+    let mut values = Vec::new();
+    0o444u32.encode(&mut values);
+    Opaque::<8>(b"1000").encode(&mut values);
+    let change = at(&handle).op(arg::OP_SETATTR(SETATTR4args {
+        stateid: ANONYMOUS,
+        obj_attributes: fattr4 {
+            attrmask: List::Of(&[0, 1 << (FATTR4_MODE - 32) | 1 << (FATTR4_OWNER - 32)]),
+            attr_vals: Opaque(&values),
+        },
+    }));
+    assert_eq!(world.last(&mut a, change), NFS4_OK);
+    let under = |uid: u32, world: &mut World, a: &mut Client| {
+        world.uid = uid;
+        let args = OPEN4args {
+            share_access: BOTH,
+            claim: open_claim4::CLAIM_DELEG_CUR_FH(delegation),
+            ..opening(a, "p", "f")
+        };
+        world.open_at(a, at(&handle), args).map(drop)
+    };
+    assert_eq!(under(1000, &mut world, &mut a), Ok(()));
+    let others = under(2000, &mut world, &mut a);
+    assert_eq!(others, Err(nfsstat4::NFS4ERR_ACCESS));
+}
+
 /// What another client does that must see what the first one has written.
 const LOOKS: [fn(&Client, &[u8]) -> Ops; 4] = [
     |client, _| root().op(arg::OP_OPEN(opens(client, "r", READ))),
@@ -213,9 +241,11 @@ fn other_clients_see_size_and_change_of_a_file_that_its_client_has_changed() {
     assert!(world.server.sent(b.conn).is_empty(), "it waits");
     say(&mut world, &a, &handle, given);
     assert_eq!(seen(&mut world, &b), Ok(given));
-    // Each look asks anew, and what was changed may change again meanwhile.
+    // Each look asks anew, and what was changed may change again meanwhile. Users who may not
+    // write the file look too.
     let mut before = given.0;
-    for size in [9, 9, 4] {
+    for (size, uid) in [(9, 0), (9, 2000), (4, 0)] {
+        world.uid = uid;
         look(&mut world, &mut b, &handle);
         say(&mut world, &a, &handle, (given.0 + 1, size));
         let (change, told) = seen(&mut world, &b).unwrap();
@@ -223,6 +253,7 @@ fn other_clients_see_size_and_change_of_a_file_that_its_client_has_changed() {
         assert!(change > before, "{change} after {before}");
         before = change;
     }
+    world.uid = 0;
     // What it has flushed is changed no more.
     let write = at(&handle).write(delegation, 0, b"longer");
     assert_eq!(world.last(&mut a, write), NFS4_OK);
@@ -251,9 +282,9 @@ fn client_that_does_not_say_what_its_file_is_like_returns_the_delegation() {
     let (mut world, mut a, mut b, delegation, handle) = delegated(1);
     look(&mut world, &mut b, &handle);
     assert_eq!(world.called(a.conn).len(), 1);
-    world.server.advance(SECOND / 5);
+    world.server.advance(SECOND / 10);
     assert!(world.server.sent(b.conn).is_empty(), "it waits");
-    world.server.advance(SECOND / 5);
+    world.server.advance(SECOND / 10);
     assert_eq!(seen(&mut world, &b), Err(NFS4ERR_DELAY));
     assert_eq!(op_of(&world.called(a.conn)[0]), RECALL);
     give_back(&mut world, &mut a, delegation, &handle);

@@ -23,8 +23,9 @@ use super::{Error, FileId, Time};
 
 /// What a soft limit may be passed for where nothing else is said: 7 days, as Linux has it.
 pub const GRACE_S_DEFAULT: u64 = 7 * 24 * 3600;
-/// An account says once in so many seconds that it has refused something.
-const REFUSALS_TOLD_S: i64 = 60;
+/// An account says once in so many seconds that it has refused something, or that a soft limit
+/// is passed.
+const TOLD_EVERY_S: i64 = 60;
 /// Events that are held until they are taken.
 const EVENTS_MAX: usize = 32;
 /// Accounts without objects are looked for when there are more than these, and twice as many as
@@ -174,6 +175,8 @@ struct Gauge {
     since: AtomicI64,
     /// When a refusal was told last.
     refused: AtomicI64,
+    /// When it was told last that the soft limit is passed.
+    passed: AtomicI64,
 }
 
 const NO_LIMIT: u64 = u64::MAX;
@@ -187,6 +190,7 @@ impl Gauge {
             soft: AtomicU64::new(NO_LIMIT),
             since: AtomicI64::new(0),
             refused: AtomicI64::new(i64::MIN),
+            passed: AtomicI64::new(i64::MIN),
         }
     }
 
@@ -261,7 +265,13 @@ impl Gauge {
             .compare_exchange(unset, set, order, order)
             .is_ok()
         {
-            quotas.tell(self.event(account, self.soft(), false));
+            if is_to_be_told(&self.passed, now) {
+                quotas.tell(self.event(account, self.soft(), false));
+            }
+            // Another may have given back between the two.
+            if self.used() <= self.soft() {
+                self.since.store(unset, order);
+            }
         } else if self.is_late(account, now) {
             self.give(n);
             return Err(self.refuse(self.soft(), account, quotas));
@@ -271,9 +281,7 @@ impl Gauge {
 
     #[cold]
     fn refuse(&self, limit: u64, account: &Account, quotas: &Quotas) -> Error {
-        let (now, last) = (quotas.now(), self.refused.load(Ordering::Relaxed));
-        if now.saturating_sub(last) >= REFUSALS_TOLD_S {
-            self.refused.store(now, Ordering::Relaxed);
+        if is_to_be_told(&self.refused, quotas.now()) {
             quotas.tell(self.event(account, limit, true));
         }
         Error::DQuot
@@ -302,6 +310,15 @@ impl Gauge {
             self.since.store(0, Ordering::Relaxed);
         }
     }
+}
+
+/// Whether what was told at `last` is to be told again now.
+fn is_to_be_told(last: &AtomicI64, now: i64) -> bool {
+    let is_due = now.saturating_sub(last.load(Ordering::Relaxed)) >= TOLD_EVERY_S;
+    if is_due {
+        last.store(now, Ordering::Relaxed);
+    }
+    is_due
 }
 
 /// What a subject has and may have.

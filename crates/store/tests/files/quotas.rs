@@ -248,6 +248,12 @@ fn soft_limit_may_be_passed_for_its_grace_and_is_told_once() {
     user.write(file, 2 * FRAME, &frame).unwrap();
     assert_eq!(usage(&fs, &ann).bytes_until_s, Some(1201));
     assert_eq!(quotas.take_events().len(), 1);
+    // It is told once in a while, however often it is passed.
+    for _ in 0..3 {
+        user.set(file, size(2 * FRAME)).unwrap();
+        user.write(file, 2 * FRAME, &frame).unwrap();
+    }
+    assert_eq!(quotas.take_events(), []);
 }
 
 #[test]

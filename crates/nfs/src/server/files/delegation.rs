@@ -72,8 +72,8 @@ pub enum DelegationHolder {
     NoOther,
     /// It is to be asked.
     Ask(HolderQuestion),
-    /// It was asked and has not answered yet.
-    Asked,
+    /// It was asked then and has not answered yet.
+    Asked(Nanos),
     /// It has answered.
     Says(HolderView),
     /// It cannot say, or is returning the delegation.
@@ -253,15 +253,17 @@ impl Files {
             Some((asked_at, said)) if asked_at >= since => {
                 said.map_or(DelegationHolder::Silent, DelegationHolder::Says)
             }
-            _ if its.asked_at.is_some() => DelegationHolder::Asked,
-            _ => {
-                its.asked_at = Some(now);
-                DelegationHolder::Ask(HolderQuestion {
-                    state: its.state.clone(),
-                    handle: its.handle.clone(),
-                    asked_at: now,
-                })
-            }
+            _ => match its.asked_at {
+                Some(at) => DelegationHolder::Asked(at),
+                None => {
+                    its.asked_at = Some(now);
+                    DelegationHolder::Ask(HolderQuestion {
+                        state: its.state.clone(),
+                        handle: its.handle.clone(),
+                        asked_at: now,
+                    })
+                }
+            },
         }
     }
 
