@@ -272,7 +272,7 @@ pub(crate) fn set_quotas(
         };
         for fs in &file_systems[..at] {
             if let Err(error) = set(fs, before) {
-                tracing::warn!(event = "quotas lost", %error, "quotas are not as before");
+                tracing::warn!(%error, file_system = fs.info().name, "quotas are not as before");
             }
         }
         let is_it = |spec: &&QuotaSpec| {

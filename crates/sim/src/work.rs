@@ -488,6 +488,8 @@ impl HostWork {
         let (reads, writes) = match op.kind {
             OpKind::Read | OpKind::Compare | OpKind::Verify => (true, false),
             OpKind::CompareAndWrite { .. } | OpKind::OrWrite | OpKind::Copy { .. } => (true, true),
+            // NBD clients cannot register, and what they have written is to last.
+            OpKind::Flush if self.plan.hosts[op.host].nbd.is_some() => (false, false),
             // An Admin command of NVMe, for which reservations are nothing.
             OpKind::LbaStatus => (!self.plan.hosts[op.host].speaks_nvme(), false),
             _ => (false, true),
