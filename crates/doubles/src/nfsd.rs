@@ -552,13 +552,15 @@ impl NfsdDouble {
         let mut step = self.around(conn, tag, |around| go(&mut execution, around));
         while let Step::Elsewhere(_) | Step::Turn = step {
             self.save();
+            let now = self.driver.now;
+            let asked = (now, &(|| now) as &dyn Fn() -> Nanos);
             if let Step::Elsewhere(Elsewhere::Names(address)) = step {
                 let names = self.names.as_deref().expect("a name service");
-                self.nfsd.look_up_names(address, names, self.driver.now);
+                self.nfsd.look_up_names(address, names, asked);
             }
             if let Step::Elsewhere(Elsewhere::Groups(uid)) = step {
                 let accounts = self.accounts.as_deref().expect("a database of users");
-                self.nfsd.groups.look_up(uid, accounts, self.driver.now);
+                self.nfsd.groups.look_up(uid, accounts, asked);
             }
             step = self.around(conn, tag, |around| execution.go_on(around));
         }

@@ -192,8 +192,8 @@ pub(crate) struct Flow {
 pub(crate) enum Waits {
     #[default]
     Nothing,
-    /// With the call, of which nothing is done yet.
-    First(Tag),
+    /// With the call, of which nothing is done yet: it has come then.
+    First(Tag, Nanos),
     /// With this, when what it waits for is there.
     For(Continuation),
     /// With the operation under way, from its start.

@@ -43,6 +43,8 @@ struct HostEntry {
     host: Arc<KnownHost>,
     /// Of the exports whose netgroups were looked at.
     generation: u64,
+    /// When it was found.
+    at: Nanos,
     until: Nanos,
     /// When its names were told last.
     told: Nanos,
@@ -58,15 +60,17 @@ pub struct ClientNames {
 }
 
 impl ClientNames {
-    /// What is known of an address, and until when; `None`: it is to be looked up.
+    /// What is known of an address, and until when, for a call that has asked since then; `None`:
+    /// it is to be looked up.
     pub(crate) fn find(
         &self,
         address: IpAddr,
-        (generation, now): (u64, Nanos),
+        generation: u64,
+        (since, now): (Nanos, Nanos),
     ) -> Option<(Arc<KnownHost>, Nanos)> {
         let known = locked(&self.known);
         let of = known.get(&address)?;
-        let counts = of.generation == generation && now < of.until;
+        let counts = of.generation == generation && (now < of.until || since <= of.at);
         counts.then(|| (of.host.clone(), of.until))
     }
 
@@ -90,11 +94,17 @@ impl ClientNames {
 }
 
 impl Nfsd {
-    /// Looks up what rules want to know of an address, unless that was done. It blocks.
-    pub fn look_up_names(&self, address: IpAddr, service: &dyn NameService, now: Nanos) {
+    /// Looks up what rules want to know of an address, unless that was done since then. It blocks.
+    pub fn look_up_names(
+        &self,
+        address: IpAddr,
+        service: &dyn NameService,
+        (since, clock): (Nanos, &dyn Fn() -> Nanos),
+    ) {
+        let now = clock();
         let names = &self.client_names;
         let generation = self.exports.generation();
-        if names.find(address, (generation, now)).is_some() {
+        if names.find(address, generation, (since, now)).is_some() {
             return;
         }
         let before = locked(&names.known).get(&address).cloned();
@@ -122,10 +132,12 @@ impl Nfsd {
             names: found,
             netgroups,
         };
+        let at = clock();
         let known = HostEntry {
             host: Arc::new(host),
             generation,
-            until: now.saturating_add(time),
+            at,
+            until: at.saturating_add(time),
             told,
         };
         let mut all = locked(&names.known);

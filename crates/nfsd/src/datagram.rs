@@ -127,7 +127,7 @@ impl DatagramMount {
         let datagram = self.datagram.as_ref()?;
         let call = DatagramCall::read(&datagram.bytes).ok()?;
         let mut peer = Peer::new(around.nfsd, 0, datagram.from);
-        if let Some(address) = peer.find_names(around.nfsd, around.now) {
+        if let Some(address) = peer.find_names(around.nfsd, (around.now, around.now)) {
             // It comes again when they are known.
             around.nfsd.client_names.ask(address);
             return None;

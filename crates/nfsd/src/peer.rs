@@ -115,23 +115,28 @@ impl Peer {
         self.view = View::new(&nfsd.exports, client);
     }
 
-    /// Finds what the name service says of its address, where rules ask for that; `Some`: the
-    /// address is to be looked up.
+    /// Finds what the name service says of its address, where rules ask for that, for a call that
+    /// has come at `since`; `Some`: the address is to be looked up.
     #[inline]
-    pub(crate) fn find_names(&mut self, nfsd: &Nfsd, now: Nanos) -> Option<IpAddr> {
+    pub(crate) fn find_names(
+        &mut self,
+        nfsd: &Nfsd,
+        (since, now): (Nanos, Nanos),
+    ) -> Option<IpAddr> {
         let generation = self.view.generation();
         let counts = |(of, until): (u64, Nanos)| of == generation && now < until;
         match self.view.needs_names() && !self.named.is_some_and(counts) {
-            true => self.look_for_names(nfsd, now),
+            true => self.look_for_names(nfsd, (since, now)),
             false => None,
         }
     }
 
     #[cold]
-    fn look_for_names(&mut self, nfsd: &Nfsd, now: Nanos) -> Option<IpAddr> {
+    fn look_for_names(&mut self, nfsd: &Nfsd, asked: (Nanos, Nanos)) -> Option<IpAddr> {
         let address = self.address.ip().to_canonical();
         let generation = self.view.generation();
-        let Some((host, until)) = nfsd.client_names.find(address, (generation, now)) else {
+        let found = nfsd.client_names.find(address, generation, asked);
+        let Some((host, until)) = found else {
             return Some(address);
         };
         let client = ConnectedClient {

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use machine::{Tag, work};
+use machine::{Nanos, Tag, work};
 use nfs::compound::{self, Compound};
 use nfs::connection::{Args, Flavor, Procedure};
 use store::fs::{self, FileSystem, Output, Progress, Task};
@@ -36,9 +36,15 @@ const UNDER_WAY: &str = "a call is under way";
 impl Execution {
     /// Begins with a call that has all arrived ([`nfs::connection::ServerOp::Call`]).
     pub fn begin(&mut self, tag: Tag, around: &mut Around<'_>) -> Step {
+        self.begin_since((tag, around.now), around)
+    }
+
+    /// The same of one that has come then: what was found since counts, however late that is.
+    fn begin_since(&mut self, (tag, since): (Tag, Nanos), around: &mut Around<'_>) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
-        if let Some(elsewhere) = find_names(around).or_else(|| find_groups(tag, around)) {
-            self.waits = Waits::First(tag);
+        let names = find_names(since, around);
+        if let Some(elsewhere) = names.or_else(|| find_groups((tag, since), around)) {
+            self.waits = Waits::First(tag, since);
             return Step::Elsewhere(elsewhere);
         }
         let machine = &mut around.link.machine;
@@ -85,7 +91,7 @@ impl Execution {
             return self.v3.go_on(around);
         }
         match std::mem::take(&mut self.waits) {
-            Waits::First(tag) => self.begin(tag, around),
+            Waits::First(tag, since) => self.begin_since((tag, since), around),
             Waits::For(then) => {
                 self.run_call(around, |run| resume_operation(run, then, Ok(Output::Done)))
             }
@@ -253,11 +259,11 @@ impl<'a> RunningCall<'a> {
 
 /// Has a connection know what rules ask of its client's address; `Some`: it is to be looked up.
 #[inline]
-fn find_names(around: &mut Around<'_>) -> Option<Elsewhere> {
+fn find_names(since: Nanos, around: &mut Around<'_>) -> Option<Elsewhere> {
     if !around.peer.view.needs_names() {
         return None;
     }
-    let address = around.peer.find_names(around.nfsd, around.now);
+    let address = around.peer.find_names(around.nfsd, (since, around.now));
     let let_in = around.peer.has_exports();
     around.link.machine.set_let_in(let_in);
     address.map(Elsewhere::Names)
@@ -266,13 +272,13 @@ fn find_names(around: &mut Around<'_>) -> Option<Elsewhere> {
 /// Gives a call the groups that this machine knows its user to be in, if it is to have those;
 /// `Some`: they are to be looked up.
 #[inline]
-fn find_groups(tag: Tag, around: &mut Around<'_>) -> Option<Elsewhere> {
+fn find_groups((tag, since): (Tag, Nanos), around: &mut Around<'_>) -> Option<Elsewhere> {
     let credential = around.link.machine.call(tag).credential;
     if !around.nfsd.settings.manage_gids || credential.flavor != Flavor::Sys {
         return None;
     }
     let uid = credential.uid;
-    match around.nfsd.groups.find(uid, around.now) {
+    match around.nfsd.groups.find(uid, (since, around.now)) {
         Some(gids) => {
             around.link.machine.set_gids(tag, gids);
             None

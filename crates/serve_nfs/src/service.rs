@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ::nfs::connection::TerminateCounts;
 use ::nfs::server::{ClientEvent, Departure, RecordedClient, Secret};
@@ -269,9 +269,10 @@ impl Service {
         (host, now): AskedBy,
         then: impl FnOnce() + Send + 'static,
     ) {
-        let service = self.clone();
+        let (service, clock) = (self.clone(), self.clock_from(now));
         self.ask_accounts(host, move |accounts| {
-            service.nfsd().groups.look_up(uid, accounts, now);
+            let groups = &service.nfsd().groups;
+            groups.look_up(uid, accounts, (now, &clock));
             then();
         });
     }
@@ -284,9 +285,10 @@ impl Service {
         (address, now): (IpAddr, Nanos),
         then: impl FnOnce() + Send + 'static,
     ) {
-        let service = self.clone();
+        let (service, clock) = (self.clone(), self.clock_from(now));
         let step = move || {
-            service.nfsd().look_up_names(address, &Getent, now);
+            let nfsd = service.nfsd();
+            nfsd.look_up_names(address, &Getent, (now, &clock));
             then();
         };
         (self.shared).prove(ProofKind::Asked, address, step).leave();
@@ -311,6 +313,16 @@ impl Service {
         };
         let here = IpAddr::from(Ipv6Addr::LOCALHOST);
         (self.shared).prove(ProofKind::Asked, here, step).leave();
+    }
+
+    /// The clock of the reactors, which says `now`, for the blocking worker.
+    fn clock_from(&self, now: Nanos) -> impl Fn() -> Nanos + use<> {
+        let since = match self.wall {
+            Wall::System => Some(Instant::now()),
+            Wall::Since(_) => None,
+        };
+        let nanos = |since: Instant| since.elapsed().as_nanos() as Nanos;
+        move || now.saturating_add(since.map_or(0, nanos))
     }
 
     /// Has the blocking worker ask the users and groups of this machine, in the turn of a host.

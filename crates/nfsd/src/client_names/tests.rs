@@ -58,9 +58,9 @@ fn peer(nfsd: &Nfsd, from: &str) -> Peer {
 /// Whether a client sees the exports by now, once its address is looked up if it has to be.
 fn sees(nfsd: &Nfsd, peer: &mut Peer, service: &Said, now: Nanos) -> Vec<bool> {
     peer.on_exports(nfsd);
-    if let Some(address) = peer.find_names(nfsd, now) {
-        nfsd.look_up_names(address, service, now);
-        assert_eq!(peer.find_names(nfsd, now), None, "it is known then");
+    if let Some(address) = peer.find_names(nfsd, (now, now)) {
+        nfsd.look_up_names(address, service, (now, &|| now));
+        assert_eq!(peer.find_names(nfsd, (now, now)), None, "it is known then");
     }
     let exports: Vec<u32> = peer.view.exports().iter().map(Export::id).collect();
     let granted = exports
@@ -156,6 +156,19 @@ fn names_count_for_their_time_and_without_an_answer_those_of_before_for_a_while(
 }
 
 #[test]
+fn name_service_that_is_slow_to_fail_answers_calls_that_wait_and_those_of_a_while_after() {
+    let nfsd = nfsd(vec![ClientName::Pattern("*.example.org".to_owned())]);
+    let time = std::cell::Cell::new(0);
+    let clock = || time.replace(time.get() + 2 * RETRY);
+    nfsd.look_up_names(address("192.0.2.1"), &Said::default(), (0, &clock));
+    let at = 2 * RETRY;
+    let find = |since, now| peer(&nfsd, "192.0.2.1").find_names(&nfsd, (since, now));
+    assert_eq!(find(0, 9 * RETRY), None, "it has waited since before");
+    assert_eq!(find(at + RETRY - 1, at + RETRY - 1), None);
+    assert_eq!(find(at + RETRY, at + RETRY), Some(address("192.0.2.1")));
+}
+
+#[test]
 fn host_is_looked_up_again_and_without_an_answer_keeps_its_addresses() {
     let [old, new] = ["192.0.2.1", "192.0.2.2"].map(address);
     let host = NamedHost::new("web.example.org", vec![old]);
@@ -189,7 +202,7 @@ fn addresses_that_are_known_and_asked_for_have_a_bound() {
     for number in 0..2 * KNOWN_MAX as u32 {
         let address = IpAddr::from(number.to_be_bytes());
         nfsd.client_names.ask(address);
-        nfsd.look_up_names(address, &Said::default(), 0);
+        nfsd.look_up_names(address, &Said::default(), (0, &|| 0));
         assert!(locked(&nfsd.client_names.known).len() <= KNOWN_MAX);
     }
     assert_eq!(nfsd.client_names.take_asked().len(), ASKED_MAX);
