@@ -35,6 +35,8 @@ pub enum About {
     /// Security contexts of GSS-API and the users that their names are: making one may ask files
     /// and the network.
     SecurityContexts,
+    /// Names and addresses of hosts: those that have them may be slow to tell.
+    Names,
     /// Reservations, size and state of the volume at an address, or a file system.
     State(usize),
     /// The same volume, of which something is asked that changes nothing.

@@ -21,6 +21,9 @@ pub enum ProofKind {
     /// By security contexts, and which users their names are: a step may ask files and the
     /// network.
     Asked,
+    /// What the name service says of addresses and hosts: whoever has an address may keep a step
+    /// waiting for an answer.
+    Named,
 }
 
 impl ProofKind {
@@ -28,6 +31,7 @@ impl ProofKind {
         match self {
             ProofKind::Computed => About::Proofs,
             ProofKind::Asked => About::SecurityContexts,
+            ProofKind::Named => About::Names,
         }
     }
 }

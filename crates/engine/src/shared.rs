@@ -69,7 +69,7 @@ pub struct Shared {
     post: Arc<dyn Post<ShardMail>>,
     desk: Arc<Desk>,
     /// By [`ProofKind`].
-    proofs: [Arc<ProofQueue>; 2],
+    proofs: [Arc<ProofQueue>; 3],
     handshakes: Arc<Handshakes>,
     tls: TlsMeters,
     started: OnceLock<Nanos>,

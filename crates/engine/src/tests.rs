@@ -282,13 +282,15 @@ fn step_that_hangs_or_fails_keeps_no_proof_of_another_kind_or_address_waiting() 
     assert_eq!(told.recv(), Ok("begun"));
     let computed = shared.prove(ProofKind::Computed, one, tells("computed"));
     assert_eq!(told.recv(), Ok("computed"));
+    let named = shared.prove(ProofKind::Named, one, tells("named"));
+    assert_eq!(told.recv(), Ok("named"));
     let fails = shared.prove(ProofKind::Asked, one, || panic!("on purpose"));
     shared.prove(ProofKind::Asked, other, tells("left")).leave();
     drop(shared.prove(ProofKind::Asked, other, tells("given up")));
     let last = shared.prove(ProofKind::Asked, one, tells("last"));
     drop(release);
     assert_eq!([told.recv(), told.recv()], [Ok("left"), Ok("last")]);
-    drop((hangs, computed, fails, last));
+    drop((hangs, computed, named, fails, last));
 }
 
 impl Bench {

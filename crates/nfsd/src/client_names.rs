@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use machine::{Nanos, locked};
 
 use crate::Nfsd;
-use crate::exports::{ClientName, Exports};
+use crate::exports::{ClientName, Exports, NamedHost};
 use crate::xprtsec::KnownHost;
 
 /// For how long what is known counts.
@@ -23,6 +23,8 @@ const RETRY: Nanos = 60 * 1_000_000_000;
 const HELD: Nanos = 3_600 * 1_000_000_000;
 /// Addresses that are known at most; where there are more, all are asked for anew.
 const KNOWN_MAX: usize = 16 * 1024;
+/// Names of an address that are looked at.
+const NAMES_MAX: usize = 4;
 /// Addresses of datagrams that are to be looked up, at a time.
 const ASKED_MAX: usize = 64;
 
@@ -147,22 +149,25 @@ impl Nfsd {
         all.insert(address, known);
     }
 
-    /// Looks up again the hosts that rules name; whether one has other addresses now. One of which
-    /// the name service has no answer keeps those that it had. It blocks.
-    pub fn look_up_hosts(&self, service: &dyn NameService) -> bool {
+    /// The hosts that rules name.
+    pub fn named_hosts(&self) -> Vec<Arc<NamedHost>> {
         let exports = self.exports.load();
-        let mut have_changed = false;
-        for name in client_names(&exports) {
-            if let ClientName::Host(host) = name
-                && let Some(addresses) = service.addresses(host.name())
-            {
-                have_changed |= host.set_addresses(addresses);
-            }
-        }
-        if have_changed {
+        let hosts = client_names(&exports).filter_map(|name| match name {
+            ClientName::Host(host) => Some(host.clone()),
+            _ => None,
+        });
+        hosts.collect()
+    }
+
+    /// Looks up again a host that rules name; whether it has other addresses now. Where the name
+    /// service has no answer it keeps those that it had. It blocks.
+    pub fn look_up_host(&self, host: &NamedHost, service: &dyn NameService) -> bool {
+        let told = service.addresses(host.name());
+        let has_changed = told.is_some_and(|addresses| host.set_addresses(addresses));
+        if has_changed {
             self.exports.touch();
         }
-        have_changed
+        has_changed
     }
 }
 
@@ -172,6 +177,7 @@ fn confirmed(address: IpAddr, service: &dyn NameService) -> (Vec<String>, bool) 
     let Some(mut names) = service.names(address) else {
         return (Vec::new(), false);
     };
+    names.truncate(NAMES_MAX);
     names.retain(|name| {
         let addresses = service.addresses(name).unwrap_or_default();
         addresses

@@ -291,11 +291,11 @@ impl Service {
             nfsd.look_up_names(address, &Getent, (now, &clock));
             then();
         };
-        (self.shared).prove(ProofKind::Asked, address, step).leave();
+        (self.shared).prove(ProofKind::Named, address, step).leave();
     }
 
-    /// Has the blocking worker look up again the hosts that rules name, if it is time, and tells
-    /// the reactors of changes.
+    /// Has the blocking worker look up again the hosts that rules name, if it is time, one a step,
+    /// and tells the reactors of changes.
     pub(crate) fn look_up_hosts(self: &Arc<Self>, now: Nanos) {
         let last = self.hosts_looked_up.load(Ordering::Relaxed);
         let is_due = now.saturating_sub(last) >= HOSTS_EVERY;
@@ -303,16 +303,23 @@ impl Service {
             return;
         }
         self.hosts_looked_up.store(now, Ordering::Relaxed);
-        let service = self.clone();
-        let step = move || {
-            let have_changed = service.nfsd().look_up_hosts(&Getent);
-            service.are_hosts_asked.store(false, Ordering::Release);
-            for reactor in (0..service.reactors()).filter(|_| have_changed) {
-                service.send(reactor, OwnMail::ExportsChanged);
-            }
+        let prove = |step: Box<dyn FnOnce() + Send>| {
+            let here = IpAddr::from(Ipv6Addr::LOCALHOST);
+            (self.shared).prove(ProofKind::Named, here, step).leave();
         };
-        let here = IpAddr::from(Ipv6Addr::LOCALHOST);
-        (self.shared).prove(ProofKind::Asked, here, step).leave();
+        for host in self.nfsd().named_hosts() {
+            let service = self.clone();
+            prove(Box::new(move || {
+                let has_changed = service.nfsd().look_up_host(&host, &Getent);
+                for reactor in (0..service.reactors()).filter(|_| has_changed) {
+                    service.send(reactor, OwnMail::ExportsChanged);
+                }
+            }));
+        }
+        let service = self.clone();
+        prove(Box::new(move || {
+            service.are_hosts_asked.store(false, Ordering::Release);
+        }));
     }
 
     /// The clock of the reactors, which says `now`, for the blocking worker.
@@ -575,6 +582,8 @@ pub(crate) mod tests {
     use std::path::Path;
 
     use auth::user::{AccountKind, AccountsUnavailable};
+    use nfsd::exports::{ClientName, Clients, NamedHost, Rule};
+    use store::fs::Memory;
 
     use super::super::records::Journal;
     use super::*;
@@ -599,11 +608,15 @@ pub(crate) mod tests {
 
     /// A server that no reactor has begun.
     pub(crate) fn service() -> Arc<Service> {
+        service_with(Exports::default())
+    }
+
+    fn service_with(exports: Exports) -> Arc<Service> {
         Arc::new(Service::new(
             alone(),
             (0, None),
             &NfsSettings::default(),
-            Exports::default(),
+            exports,
             None,
             Wall::System,
         ))
@@ -674,6 +687,33 @@ pub(crate) mod tests {
         let asked = locked(&asked.0);
         assert_eq!(asked.len(), 101);
         assert!(asked[..2].contains(&200), "{:?}", &asked[..2]);
+    }
+
+    #[test]
+    fn hosts_that_rules_name_keep_an_address_waiting_for_one_of_them() {
+        let names = ["a.invalid", "b.invalid"].map(|name| NamedHost::new(name, Vec::new()));
+        let names = names.map(|host| ClientName::Host(Arc::new(host)));
+        let rule = Rule {
+            clients: Clients::Named(names.into()),
+            ..Rule::default()
+        };
+        let fs = Memory::new("m", 1 << 20, 1, Time::default()).expect("memory");
+        let export = Export::new("/m", Arc::new(fs), vec![rule]).expect("an export");
+        let exports = Exports::new(vec![export], Time::default()).expect("exports");
+        let service = service_with(exports);
+        service.begin(0);
+        service.look_up_hosts(HOSTS_EVERY);
+        let (other, are_asked) = (service.clone(), Arc::new(AtomicBool::new(false)));
+        let seen = are_asked.clone();
+        let step = move || {
+            let asked = other.are_hosts_asked.load(Ordering::Acquire);
+            seen.store(asked, Ordering::Release);
+        };
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let _place = service.shared.prove(ProofKind::Named, address, step);
+        service.shared.run_blocking_work();
+        assert!(are_asked.load(Ordering::Acquire), "its turn comes between");
+        assert!(!service.are_hosts_asked.load(Ordering::Acquire));
     }
 
     /// A disk that fails while `fails` says so.

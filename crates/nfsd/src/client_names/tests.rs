@@ -92,6 +92,23 @@ fn client_is_let_in_by_a_pattern_only_where_its_name_leads_back_to_its_address()
 }
 
 #[test]
+fn first_names_of_an_address_count_and_no_more() {
+    let from = address("192.0.2.1");
+    let names = ["a.test", "b.test", "c.test", "d.test", "e.test"];
+    let sees_by = |last: &'static str| {
+        let nfsd = nfsd(vec![ClientName::Pattern(last.to_owned())]);
+        let service = Said {
+            hosts: names.map(|name| (name, vec![from])).into(),
+            names: vec![(from, names.into())],
+            ..Said::default()
+        };
+        sees(&nfsd, &mut peer(&nfsd, "192.0.2.1"), &service, 0)
+    };
+    assert_eq!(sees_by(names[NAMES_MAX - 1]), [true]);
+    assert_eq!(sees_by(names[NAMES_MAX]), [false]);
+}
+
+#[test]
 fn netgroup_holds_hosts_by_name_short_name_and_address() {
     let [one, two, three] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(address);
     let groups = ["named", "short", "numbers", "all", "none", "unknown"];
@@ -182,17 +199,20 @@ fn host_is_looked_up_again_and_without_an_answer_keeps_its_addresses() {
         let of = |peer: &mut Peer| sees(&nfsd, peer, &Said::default(), 0)[0];
         (of(&mut at_old), of(&mut at_new))
     };
+    let [named] = &nfsd.named_hosts()[..] else {
+        panic!("one host is named");
+    };
     assert_eq!(see(), (true, false));
-    assert!(!nfsd.look_up_hosts(&service(vec![old])));
-    assert!(!nfsd.look_up_hosts(&Said::default()));
+    assert!(!nfsd.look_up_host(named, &service(vec![old])));
+    assert!(!nfsd.look_up_host(named, &Said::default()));
     assert_eq!(see(), (true, false));
-    assert!(nfsd.look_up_hosts(&service(vec![new, old])));
+    assert!(nfsd.look_up_host(named, &service(vec![new, old])));
     assert!(
-        !nfsd.look_up_hosts(&service(vec![old, new])),
+        !nfsd.look_up_host(named, &service(vec![old, new])),
         "in any order"
     );
     assert_eq!(see(), (true, true));
-    assert!(nfsd.look_up_hosts(&service(vec![new])));
+    assert!(nfsd.look_up_host(named, &service(vec![new])));
     assert_eq!(see(), (false, true));
 }
 
