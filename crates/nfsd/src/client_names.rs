@@ -4,7 +4,7 @@
 //! It may block. A call from an address that is not known yet waits until it has answered, and
 //! no other call does.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,11 +21,12 @@ const FRESH: Nanos = 600 * 1_000_000_000;
 const RETRY: Nanos = 60 * 1_000_000_000;
 /// For how long what it has said last counts where it has no answer since.
 const HELD: Nanos = 3_600 * 1_000_000_000;
-/// Addresses that are known at most; where there are more, all are asked for anew.
+/// Addresses that are known at most; where there are more, the one goes that counts for the
+/// shortest.
 const KNOWN_MAX: usize = 16 * 1024;
 /// Names of an address that are looked at.
 const NAMES_MAX: usize = 4;
-/// Addresses of datagrams that are to be looked up, at a time.
+/// Addresses that are looked up at a time without a connection that waits.
 const ASKED_MAX: usize = 64;
 
 /// The name service of this machine. What it is asked may block; `None`: it has no answer.
@@ -56,8 +57,8 @@ struct HostEntry {
 #[derive(Default)]
 pub struct ClientNames {
     known: Mutex<HashMap<IpAddr, HostEntry>>,
-    /// Those that calls without a connection have come from.
-    asked: Mutex<HashSet<IpAddr>>,
+    /// Those that are looked up without a connection that waits, and whether that has begun.
+    asked: Mutex<HashMap<IpAddr, bool>>,
     is_asked: AtomicBool,
 }
 
@@ -79,19 +80,35 @@ impl ClientNames {
     /// The address is to be looked up, for what comes again.
     pub(crate) fn ask(&self, address: IpAddr) {
         let mut asked = locked(&self.asked);
-        if asked.len() < ASKED_MAX {
-            asked.insert(address);
+        if asked.len() < ASKED_MAX && !asked.contains_key(&address) {
+            asked.insert(address, false);
             self.is_asked.store(true, Ordering::Release);
         }
     }
 
-    /// The addresses that are to be looked up without a call that waits.
+    /// The addresses whose look-up without a connection that waits is to begin.
     #[inline]
-    pub fn take_asked(&self) -> HashSet<IpAddr> {
+    pub fn take_asked(&self) -> Vec<IpAddr> {
         match self.is_asked.swap(false, Ordering::AcqRel) {
-            true => std::mem::take(&mut *locked(&self.asked)),
-            false => HashSet::new(),
+            true => self.begin_asked(),
+            false => Vec::new(),
         }
+    }
+
+    #[cold]
+    fn begin_asked(&self) -> Vec<IpAddr> {
+        let mut asked = locked(&self.asked);
+        let begun = asked.iter_mut().filter(|(_, has_begun)| !**has_begun);
+        let begun = begun.map(|(address, has_begun)| {
+            *has_begun = true;
+            *address
+        });
+        begun.collect()
+    }
+
+    /// The look-up of such an address has ended.
+    pub fn end_asked(&self, address: IpAddr) {
+        locked(&self.asked).remove(&address);
     }
 }
 
@@ -144,7 +161,9 @@ impl Nfsd {
         };
         let mut all = locked(&names.known);
         if all.len() >= KNOWN_MAX {
-            all.clear();
+            let first = all.iter().min_by_key(|(_, of)| of.until);
+            let first = first.map(|(address, _)| *address);
+            first.map(|address| all.remove(&address));
         }
         all.insert(address, known);
     }

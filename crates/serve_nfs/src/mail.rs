@@ -238,8 +238,7 @@ pub(crate) fn see_to<D: Driver>(local: &Local, driver: &mut D) {
         local.service.look_up_owners(questions);
     }
     for address in nfsd.client_names.take_asked() {
-        let of = (address, driver.now());
-        local.service.look_up_names(of, || {});
+        local.service.look_up_asked(address, driver.now());
     }
 }
 

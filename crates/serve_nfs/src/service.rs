@@ -294,6 +294,20 @@ impl Service {
         (self.shared).prove(ProofKind::Named, address, step).leave();
     }
 
+    /// The same of one that calls without a connection have come from: who sends those is not
+    /// known, so all share one turn.
+    #[cold]
+    pub(crate) fn look_up_asked(self: &Arc<Self>, address: IpAddr, now: Nanos) {
+        let (service, clock) = (self.clone(), self.clock_from(now));
+        let step = move || {
+            let nfsd = service.nfsd();
+            nfsd.look_up_names(address, &Getent, (now, &clock));
+            nfsd.client_names.end_asked(address);
+        };
+        let turn = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+        (self.shared).prove(ProofKind::Named, turn, step).leave();
+    }
+
     /// Has the blocking worker look up again the hosts that rules name, if it is time, one a step,
     /// and tells the reactors of changes.
     pub(crate) fn look_up_hosts(self: &Arc<Self>, now: Nanos) {

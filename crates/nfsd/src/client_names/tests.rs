@@ -217,14 +217,36 @@ fn host_is_looked_up_again_and_without_an_answer_keeps_its_addresses() {
 }
 
 #[test]
-fn addresses_that_are_known_and_asked_for_have_a_bound() {
+fn addresses_that_are_known_have_a_bound_and_those_that_count_longest_stay() {
     let nfsd = nfsd(vec![ClientName::Pattern("*.example.org".to_owned())]);
-    for number in 0..2 * KNOWN_MAX as u32 {
+    let web = address("192.0.2.1");
+    let named = Said {
+        hosts: vec![("web.example.org", vec![web])],
+        names: vec![(web, vec!["web.example.org"])],
+        ..Said::default()
+    };
+    nfsd.look_up_names(web, &named, (0, &|| 0));
+    for number in 0..KNOWN_MAX as u32 + 100 {
         let address = IpAddr::from(number.to_be_bytes());
-        nfsd.client_names.ask(address);
         nfsd.look_up_names(address, &Said::default(), (0, &|| 0));
         assert!(locked(&nfsd.client_names.known).len() <= KNOWN_MAX);
     }
-    assert_eq!(nfsd.client_names.take_asked().len(), ASKED_MAX);
-    assert!(nfsd.client_names.take_asked().is_empty());
+    assert_eq!(peer(&nfsd, "192.0.2.1").find_names(&nfsd, (1, 1)), None);
+}
+
+#[test]
+fn addresses_of_datagrams_have_a_bound_until_their_look_ups_have_ended() {
+    let names = ClientNames::default();
+    let ask_all = |from: u32| {
+        for number in from..from + 2 * ASKED_MAX as u32 {
+            names.ask(IpAddr::from(number.to_be_bytes()));
+        }
+        names.take_asked()
+    };
+    let asked = ask_all(0);
+    assert_eq!(asked.len(), ASKED_MAX);
+    assert_eq!(ask_all(0), [], "they are under way");
+    assert_eq!(ask_all(10_000), []);
+    names.end_asked(asked[0]);
+    assert_eq!(ask_all(10_000).len(), 1);
 }
