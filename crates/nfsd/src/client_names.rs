@@ -78,7 +78,7 @@ impl ClientNames {
     }
 
     /// The address is to be looked up, for what comes again.
-    pub(crate) fn ask(&self, address: IpAddr) {
+    pub fn ask(&self, address: IpAddr) {
         let mut asked = locked(&self.asked);
         if asked.len() < ASKED_MAX && !asked.contains_key(&address) {
             asked.insert(address, false);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use auth::user::{AccountKind, Accounts, AccountsUnavailable};
 use doubles::nfsd::NfsdDouble;
-use nfsd::exports::{Export, Exports, Rule, Squash};
+use nfsd::exports::{Clients, Export, Exports, Rule, Squash};
 use nfsd::{Nfsd, NfsdSettings};
 use store::fs::{FileSystem, Memory, Time};
 use testkit::nfs::compound::*;
@@ -161,4 +161,21 @@ fn group_of_root_is_squashed_among_groups_that_are_looked_up() {
     assert!(!world.may_read(&by, &root));
     assert!(world.may_read(&by, &last));
     assert!(world.may_read(&by, &anonymous));
+}
+
+#[test]
+fn client_that_may_use_no_export_asks_the_database_nothing() {
+    let mut world = world(true, Squash::None);
+    let time = Time::default();
+    let fs: Arc<dyn FileSystem> = Arc::new(Memory::new("o", 1 << 20, 9, time).expect("memory"));
+    let net = "198.51.100.0/24".parse().expect("a network");
+    let rule = Rule {
+        clients: Clients::nets([net]),
+        ..Rule::default()
+    };
+    let export = Export::new("/others", fs, vec![rule]).expect("an export");
+    let exports = Exports::new(vec![export], time).expect("exports");
+    world.server.nfsd.set_exports(exports);
+    world.compound(&user(USER, vec![]), &ops().root());
+    assert_eq!(world.asked(), 0);
 }

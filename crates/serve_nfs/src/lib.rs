@@ -192,6 +192,8 @@ pub struct NfsConnection {
     called: Vec<(u32, u64, Nanos)>,
     /// Tokens under way that make security contexts.
     accepting: Vec<(Tag, ProofPlace)>,
+    /// Look-ups that its calls wait for.
+    asking: Vec<(Tag, ProofPlace)>,
     /// It closes when the calls under way are answered.
     is_leaving: bool,
     rdma: CountedStream,
@@ -232,6 +234,7 @@ pub fn open(
         starved: 0,
         called: Vec::new(),
         accepting: Vec::new(),
+        asking: Vec::new(),
         is_leaving: false,
         rdma: local.streams.stream(QpCounts::default()),
     }
@@ -407,7 +410,10 @@ impl Protocol for NfsConnection {
 
     fn answered<D: Driver>(&mut self, tag: Tag, answer: CallAnswer, driver: &mut D) {
         match answer {
-            CallAnswer::GoOn => self.go_on(tag, driver),
+            CallAnswer::GoOn => {
+                self.asking.retain(|(other, _)| *other != tag);
+                self.go_on(tag, driver);
+            }
             CallAnswer::Accepted(step) => self.accepted(tag, step, driver.now()),
         }
     }
@@ -672,7 +678,8 @@ impl NfsConnection {
                 let later = self.later(tag);
                 let then = move || later.answer(CallAnswer::GoOn);
                 let of = (address, driver.now());
-                self.local.service.look_up_names(of, then);
+                let place = self.local.service.look_up_names(of, then);
+                self.asking.push((tag, place));
             }
             Step::NoMemory => {
                 self.core.let_go(kept);
@@ -739,7 +746,8 @@ impl NfsConnection {
         let later = self.later(tag);
         let by = (self.peer.host(), now);
         let then = move || later.answer(CallAnswer::GoOn);
-        self.local.service.look_up_groups(uid, by, then);
+        let place = self.local.service.look_up_groups(uid, by, then);
+        self.asking.push((tag, place));
     }
 
     /// As [`NfsConnection::settle`], of a call that is not tried again by itself.

@@ -12,7 +12,7 @@ use ::nfs::connection::TerminateCounts;
 use ::nfs::server::{ClientEvent, Departure, RecordedClient, Secret};
 use auth::gss_acceptor::GssAcceptor;
 use auth::user::Accounts;
-use engine::{About, Post, ProofKind, Refusal, Remedy, Shared};
+use engine::{About, Post, ProofKind, ProofPlace, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
 use nfsd::exports::Export;
 use nfsd::nlm::HostCall;
@@ -256,7 +256,8 @@ impl Service {
             // A call that comes again finds the answer.
             self.ask_accounts(question.host(), move |accounts| {
                 service.nfsd().owners.answer(question, accounts);
-            });
+            })
+            .leave();
         }
     }
 
@@ -268,13 +269,13 @@ impl Service {
         uid: u32,
         (host, now): AskedBy,
         then: impl FnOnce() + Send + 'static,
-    ) {
+    ) -> ProofPlace {
         let (service, clock) = (self.clone(), self.clock_from(now));
         self.ask_accounts(host, move |accounts| {
             let groups = &service.nfsd().groups;
             groups.look_up(uid, accounts, (now, &clock));
             then();
-        });
+        })
     }
 
     /// Has the blocking worker look up what rules want to know of an address, in its turn, and do
@@ -284,14 +285,16 @@ impl Service {
         self: &Arc<Self>,
         (address, now): (IpAddr, Nanos),
         then: impl FnOnce() + Send + 'static,
-    ) {
+    ) -> ProofPlace {
         let (service, clock) = (self.clone(), self.clock_from(now));
+        // A client that gives up soon, and comes again, finds the answer of the first time.
+        self.nfsd().client_names.ask(address);
         let step = move || {
             let nfsd = service.nfsd();
             nfsd.look_up_names(address, &Getent, (now, &clock));
             then();
         };
-        (self.shared).prove(ProofKind::Named, address, step).leave();
+        self.shared.prove(ProofKind::Named, address, step)
     }
 
     /// The same of one that calls without a connection have come from: who sends those is not
@@ -347,13 +350,16 @@ impl Service {
     }
 
     /// Has the blocking worker ask the users and groups of this machine, in the turn of a host.
-    fn ask_accounts(&self, host: u64, ask: impl FnOnce(&dyn Accounts) + Send + 'static) {
+    fn ask_accounts(
+        &self,
+        host: u64,
+        ask: impl FnOnce(&dyn Accounts) + Send + 'static,
+    ) -> ProofPlace {
         let accounts = locked(&self.accounts).clone();
         let accounts = accounts.expect("they are set before a reactor runs");
         let here = IpAddr::from(Ipv6Addr::LOCALHOST);
         let address = nfsd::host_address(host).unwrap_or(here);
-        let place = (self.shared).prove(ProofKind::Asked, address, move || ask(&*accounts));
-        place.leave();
+        (self.shared).prove(ProofKind::Asked, address, move || ask(&*accounts))
     }
 
     pub(crate) fn acceptor(&self) -> Option<Arc<dyn GssAcceptor>> {
@@ -701,6 +707,35 @@ pub(crate) mod tests {
         let asked = locked(&asked.0);
         assert_eq!(asked.len(), 101);
         assert!(asked[..2].contains(&200), "{:?}", &asked[..2]);
+    }
+
+    #[test]
+    fn groups_are_not_looked_up_for_connections_that_are_gone() {
+        let service = service();
+        service.begin(0);
+        let asked = Arc::new(NotedIds::default());
+        service.set_accounts(None, asked.clone());
+        let host = 1;
+        let [gone, kept] = [1, 2].map(|uid| service.look_up_groups(uid, (host, 0), || {}));
+        drop(gone);
+        service.shared.run_blocking_work();
+        assert_eq!(*locked(&asked.0), [2]);
+        drop(kept);
+    }
+
+    #[test]
+    fn names_are_looked_up_once_for_connections_that_are_gone() {
+        let service = service();
+        service.begin(0);
+        let (told, address) = (Arc::new(AtomicU64::new(0)), IpAddr::from([192, 0, 2, 1]));
+        for _ in 0..10 {
+            let told = told.clone();
+            let then = move || _ = told.fetch_add(1, Ordering::Relaxed);
+            drop(service.look_up_names((address, 0), then));
+        }
+        service.shared.run_blocking_work();
+        assert_eq!(told.load(Ordering::Relaxed), 0);
+        assert_eq!(service.nfsd().client_names.take_asked(), [address]);
     }
 
     #[test]
