@@ -41,16 +41,19 @@ pub trait NameService {
     fn members(&self, netgroup: &str) -> Option<Vec<String>>;
 }
 
-#[derive(Clone)]
+/// Names, each with when the name service has told last that it is one.
+type ToldNames = Vec<(String, Nanos)>;
+
+#[derive(Clone, Default)]
 struct HostEntry {
     host: Arc<KnownHost>,
+    names: ToldNames,
+    netgroups: ToldNames,
     /// Of the exports whose netgroups were looked at.
     generation: u64,
     /// When it was found.
     at: Nanos,
     until: Nanos,
-    /// When its names were told last.
-    told: Nanos,
 }
 
 /// The addresses that are known.
@@ -127,37 +130,34 @@ impl Nfsd {
             return;
         }
         let before = locked(&names.known).get(&address).cloned();
-        let (found, told) = confirmed(address, service);
-        let (found, told, time) = match (told, &before) {
-            (true, _) => (found, now, FRESH),
-            (false, Some(before)) if now.saturating_sub(before.told) < HELD => {
-                (before.host.names.clone(), before.told, RETRY)
-            }
-            (false, _) => (Vec::new(), now, RETRY),
-        };
+        let before = before.unwrap_or_default();
+        let (found, are_names_told) = confirmed(address, service, (&before.names, now));
         let exports = self.exports.load();
-        let was_in = |group: &str| {
-            let before = before.iter().flat_map(|before| &before.host.netgroups);
-            before.into_iter().any(|other| other == group)
+        let mut asked: Vec<String> = netgroups(&exports).map(str::to_owned).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        let has_it = |group: &str| {
+            let members = service.members(group)?;
+            Some(members.iter().any(|host| is_it(host, address, &found)))
         };
-        let mut netgroups: Vec<String> = netgroups(&exports).map(str::to_owned).collect();
-        netgroups.sort_unstable();
-        netgroups.dedup();
-        netgroups.retain(|group| match service.members(group) {
-            Some(members) => members.iter().any(|host| is_it(host, address, &found)),
-            None => was_in(group),
-        });
+        let (groups, are_groups_told) = told(asked, has_it, (&before.netgroups, now));
+        let time = match are_names_told && are_groups_told {
+            true => FRESH,
+            false => RETRY,
+        };
+        let texts = |told: &ToldNames| told.iter().map(|(text, _)| text.clone()).collect();
         let host = KnownHost {
-            names: found,
-            netgroups,
+            names: texts(&found),
+            netgroups: texts(&groups),
         };
         let at = clock();
         let known = HostEntry {
             host: Arc::new(host),
+            names: found,
+            netgroups: groups,
             generation,
             at,
             until: at.saturating_add(time),
-            told,
         };
         let mut all = locked(&names.known);
         if all.len() >= KNOWN_MAX {
@@ -190,26 +190,55 @@ impl Nfsd {
     }
 }
 
-/// The names of an address that lead to it, and whether the name service has told any: whoever
-/// has the address says what it is called, and another what addresses that name has.
-fn confirmed(address: IpAddr, service: &dyn NameService) -> (Vec<String>, bool) {
+/// The names of an address that lead to it, and whether the name service has answered all that it
+/// was asked: whoever has the address says what it is called, and another what addresses that name
+/// has.
+fn confirmed(
+    address: IpAddr,
+    service: &dyn NameService,
+    before: (&ToldNames, Nanos),
+) -> (ToldNames, bool) {
     let Some(mut names) = service.names(address) else {
-        return (Vec::new(), false);
+        let names = before.0.iter().map(|(name, _)| name.clone());
+        return (told(names.collect(), |_| None, before).0, false);
     };
     names.truncate(NAMES_MAX);
-    names.retain(|name| {
-        let addresses = service.addresses(name).unwrap_or_default();
-        addresses
-            .iter()
-            .any(|other| other.to_canonical() == address)
-    });
-    (names, true)
+    let leads_back = |name: &str| {
+        let addresses = service.addresses(name)?;
+        let mut addresses = addresses.iter().map(IpAddr::to_canonical);
+        Some(addresses.any(|other| other == address))
+    };
+    told(names, leads_back, before)
+}
+
+/// Those that the name service says are so, and whether it has answered of all. Where it has not,
+/// what it has said before counts for a while.
+fn told(
+    asked: Vec<String>,
+    says: impl Fn(&str) -> Option<bool>,
+    (before, now): (&ToldNames, Nanos),
+) -> (ToldNames, bool) {
+    let (mut found, mut has_answered) = (ToldNames::new(), true);
+    for text in asked {
+        match says(&text) {
+            Some(true) => found.push((text, now)),
+            Some(false) => {}
+            None => {
+                has_answered = false;
+                let mut before = before.iter();
+                let held =
+                    before.find(|(of, told)| *of == text && now.saturating_sub(*told) < HELD);
+                found.extend(held.cloned());
+            }
+        }
+    }
+    (found, has_answered)
 }
 
 /// Whether the host of a netgroup is the one of these names: by one of them, with or without its
 /// domain, or by the address.
-fn is_it(host: &str, address: IpAddr, names: &[String]) -> bool {
-    let is_called = |name: &String| {
+fn is_it(host: &str, address: IpAddr, names: &ToldNames) -> bool {
+    let is_called = |(name, _): &(String, Nanos)| {
         let short = name.split('.').next().unwrap_or_default();
         name.eq_ignore_ascii_case(host) || short.eq_ignore_ascii_case(host)
     };

@@ -164,12 +164,48 @@ fn names_count_for_their_time_and_without_an_answer_those_of_before_for_a_while(
     let silent = Said::default();
     assert_eq!(see(&silent, told + FRESH), [true, true]);
     assert_eq!(see(&silent, told + HELD - RETRY), [true, true]);
-    assert_eq!(see(&silent, told + HELD), [false, true]);
+    assert_eq!(see(&silent, told + HELD), [false, false]);
     let left = Said {
         groups: vec![("staff", vec![])],
         ..service("web.example.org")
     };
     assert_eq!(see(&left, told + HELD + RETRY), [true, false]);
+}
+
+#[test]
+fn name_and_netgroup_without_an_answer_count_for_a_while_and_are_asked_for_again_soon() {
+    let web = address("192.0.2.1");
+    let server = || {
+        nfsd(vec![
+            ClientName::Pattern("web.*".to_owned()),
+            ClientName::Netgroup("numbers".to_owned()),
+        ])
+    };
+    let whole = || Said {
+        hosts: vec![("web.example.org", vec![web])],
+        names: vec![(web, vec!["web.example.org"])],
+        groups: vec![("numbers", vec!["192.0.2.1"])],
+    };
+    let nameless = Said {
+        hosts: Vec::new(),
+        ..whole()
+    };
+    let groupless = Said {
+        groups: Vec::new(),
+        ..whole()
+    };
+    for (service, lost) in [(&nameless, [false, true]), (&groupless, [true, false])] {
+        let nfsd = server();
+        let mut client = peer(&nfsd, "192.0.2.1");
+        let mut see = |service: &Said, now| sees(&nfsd, &mut client, service, now);
+        assert_eq!(see(service, 0), lost, "it was never told");
+        assert_eq!(see(&whole(), RETRY), [true, true]);
+        for since in [FRESH, HELD - 1] {
+            assert_eq!(see(service, RETRY + since), [true, true]);
+        }
+        assert_eq!(see(service, 2 * RETRY + HELD - 1), lost);
+        assert_eq!(see(&whole(), 3 * RETRY + HELD - 1), [true, true]);
+    }
 }
 
 #[test]
