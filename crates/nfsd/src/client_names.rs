@@ -49,8 +49,8 @@ struct HostEntry {
     host: Arc<KnownHost>,
     names: ToldNames,
     netgroups: ToldNames,
-    /// Of the exports whose netgroups were looked at.
-    generation: u64,
+    /// Those that were looked at.
+    asked: Arc<[String]>,
     /// When it was found.
     at: Nanos,
     until: Nanos,
@@ -66,17 +66,17 @@ pub struct ClientNames {
 }
 
 impl ClientNames {
-    /// What is known of an address, and until when, for a call that has asked since then; `None`:
-    /// it is to be looked up.
+    /// What is known of an address where rules have these netgroups, and until when, for a call
+    /// that has asked since then; `None`: it is to be looked up.
     pub(crate) fn find(
         &self,
         address: IpAddr,
-        generation: u64,
+        netgroups: &Arc<[String]>,
         (since, now): (Nanos, Nanos),
     ) -> Option<(Arc<KnownHost>, Nanos)> {
         let known = locked(&self.known);
         let of = known.get(&address)?;
-        let counts = of.generation == generation && (now < of.until || since <= of.at);
+        let counts = of.asked == *netgroups && (now < of.until || since <= of.at);
         counts.then(|| (of.host.clone(), of.until))
     }
 
@@ -125,22 +125,18 @@ impl Nfsd {
     ) {
         let now = clock();
         let names = &self.client_names;
-        let generation = self.exports.generation();
-        if names.find(address, generation, (since, now)).is_some() {
+        let asked = self.exports.load().netgroups.clone();
+        if names.find(address, &asked, (since, now)).is_some() {
             return;
         }
         let before = locked(&names.known).get(&address).cloned();
         let before = before.unwrap_or_default();
         let (found, are_names_told) = confirmed(address, service, (&before.names, now));
-        let exports = self.exports.load();
-        let mut asked: Vec<String> = netgroups(&exports).map(str::to_owned).collect();
-        asked.sort_unstable();
-        asked.dedup();
         let has_it = |group: &str| {
             let members = service.members(group)?;
             Some(members.iter().any(|host| is_it(host, address, &found)))
         };
-        let (groups, are_groups_told) = told(asked, has_it, (&before.netgroups, now));
+        let (groups, are_groups_told) = told(asked.to_vec(), has_it, (&before.netgroups, now));
         let time = match are_names_told && are_groups_told {
             true => FRESH,
             false => RETRY,
@@ -155,7 +151,7 @@ impl Nfsd {
             host: Arc::new(host),
             names: found,
             netgroups: groups,
-            generation,
+            asked,
             at,
             until: at.saturating_add(time),
         };
@@ -248,13 +244,6 @@ fn is_it(host: &str, address: IpAddr, names: &ToldNames) -> bool {
 fn client_names(exports: &Exports) -> impl Iterator<Item = &ClientName> {
     let rules = exports.iter().flat_map(|export| export.rules());
     rules.flat_map(|rule| rule.clients.names())
-}
-
-fn netgroups(exports: &Exports) -> impl Iterator<Item = &str> {
-    client_names(exports).filter_map(|name| match name {
-        ClientName::Netgroup(group) => Some(&**group),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

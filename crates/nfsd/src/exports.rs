@@ -3,6 +3,7 @@
 //! [`Exports`] never changes; a change of exports makes new ones and swaps them
 //! whole. What one client sees of them is its [`crate::pseudo::View`].
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -537,6 +538,8 @@ pub struct Exports {
     pub(crate) directories: Vec<crate::pseudo::Directory>,
     /// Rules name clients by what the name service says of their addresses.
     pub(crate) need_names: bool,
+    /// The netgroups in rules, in order.
+    pub(crate) netgroups: Arc<[String]>,
     /// When they became so.
     pub(crate) since: Time,
 }
@@ -571,17 +574,23 @@ impl Exports {
             return Err(ExportsError::Alike(path(pair[0].1), path(pair[1].1)));
         }
         let directories = crate::pseudo::directories(&exports)?;
-        let is_asked_for =
-            |name: &ClientName| matches!(name, ClientName::Pattern(_) | ClientName::Netgroup(_));
         let rules = exports.iter().flat_map(Export::rules);
-        let need_names = rules
-            .flat_map(|rule| rule.clients.names())
-            .any(is_asked_for);
+        let mut netgroups = BTreeSet::new();
+        let mut need_names = false;
+        for name in rules.flat_map(|rule| rule.clients.names()) {
+            match name {
+                ClientName::Pattern(_) => need_names = true,
+                ClientName::Netgroup(group) => _ = netgroups.insert(group.clone()),
+                _ => {}
+            }
+        }
+        need_names |= !netgroups.is_empty();
         Ok(Exports {
             exports,
             by_id,
             directories,
             need_names,
+            netgroups: netgroups.into_iter().collect(),
             since,
         })
     }

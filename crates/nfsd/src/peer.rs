@@ -135,7 +135,8 @@ impl Peer {
     fn look_for_names(&mut self, nfsd: &Nfsd, asked: (Nanos, Nanos)) -> Option<IpAddr> {
         let address = self.address.ip().to_canonical();
         let generation = self.view.generation();
-        let found = nfsd.client_names.find(address, generation, asked);
+        let netgroups = &self.view.exports().netgroups;
+        let found = nfsd.client_names.find(address, netgroups, asked);
         let Some((host, until)) = found else {
             return Some(address);
         };

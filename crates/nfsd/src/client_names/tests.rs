@@ -38,6 +38,10 @@ fn address(text: &str) -> IpAddr {
 
 /// A server that exports to the clients of each of these names.
 fn nfsd(names: Vec<ClientName>) -> Nfsd {
+    Nfsd::new(NfsdSettings::default(), 1, [], exports(names), 0)
+}
+
+fn exports(names: Vec<ClientName>) -> Exports {
     let time = Time::default();
     let fs = Arc::new(Memory::new("m", 1 << 20, 1, time).expect("memory"));
     let exports = names.into_iter().enumerate().map(|(at, name)| {
@@ -47,8 +51,7 @@ fn nfsd(names: Vec<ClientName>) -> Nfsd {
         };
         Export::new(&format!("/{at}"), fs.clone(), vec![rule]).expect("an export")
     });
-    let exports = Exports::new(exports.collect(), time).expect("exports");
-    Nfsd::new(NfsdSettings::default(), 1, [], exports, 0)
+    Exports::new(exports.collect(), time).expect("exports")
 }
 
 fn peer(nfsd: &Nfsd, from: &str) -> Peer {
@@ -219,6 +222,23 @@ fn name_service_that_is_slow_to_fail_answers_calls_that_wait_and_those_of_a_whil
     assert_eq!(find(0, 9 * RETRY), None, "it has waited since before");
     assert_eq!(find(at + RETRY - 1, at + RETRY - 1), None);
     assert_eq!(find(at + RETRY, at + RETRY), Some(address("192.0.2.1")));
+}
+
+#[test]
+fn names_that_are_known_stay_while_exports_change_in_all_but_netgroups() {
+    let group = |name: &str| ClientName::Netgroup(name.to_owned());
+    let nfsd = nfsd(vec![group("a"), group("b")]);
+    let mut client = peer(&nfsd, "192.0.2.1");
+    sees(&nfsd, &mut client, &Said::default(), 0);
+    let pattern = ClientName::Pattern("*.example.org".to_owned());
+    for (names, asked) in [
+        (vec![pattern, group("b"), group("a"), group("b")], None),
+        (vec![group("a"), group("c")], Some(client.address.ip())),
+    ] {
+        nfsd.set_exports(exports(names));
+        client.on_exports(&nfsd);
+        assert_eq!(client.find_names(&nfsd, (1, 1)), asked);
+    }
 }
 
 #[test]
