@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use machine::Nanos;
 use nfs::connection::{DatagramCall, Procedure};
 use store::fs::{FileSystem, Progress, Task};
 use wire::mount3::mount_proc3;
@@ -48,7 +49,7 @@ pub struct DatagramMount {
 
 impl Nfsd {
     /// A datagram has come: it is answered, now or as work.
-    pub fn take_datagram(&self, datagram: Datagram, time: store::fs::Time) {
+    pub fn take_datagram(&self, datagram: Datagram, (now, time): (Nanos, store::fs::Time)) {
         let call = match DatagramCall::read(&datagram.bytes) {
             Ok(call) => call,
             Err(answer) => {
@@ -88,7 +89,10 @@ impl Nfsd {
                     credential: &call.credential,
                     time,
                 };
-                rquota::answer(asked, &Peer::new(self, 0, datagram.from), args, to)
+                let Some(peer) = self.named_peer(datagram.from, now) else {
+                    return;
+                };
+                rquota::answer(asked, &peer, args, to)
             }
             Procedure::Mount3(
                 proc @ (mount_proc3::MOUNTPROC3_MNT
@@ -106,6 +110,15 @@ impl Nfsd {
             Err(_) => call.refused(accept_stat::GARBAGE_ARGS),
         };
         (datagram.answer)(answer);
+    }
+
+    /// What a datagram comes from; `None`: what rules ask of it is to be looked up, and known when
+    /// the datagram comes again.
+    fn named_peer(&self, from: SocketAddr, now: Nanos) -> Option<Peer> {
+        let mut peer = Peer::new(self, 0, from);
+        let address = peer.find_names(self, (now, now));
+        address.into_iter().for_each(|of| self.client_names.ask(of));
+        address.is_none().then_some(peer)
     }
 
     fn mount_later(&self, call: MountCall, datagram: Datagram) {
@@ -126,12 +139,7 @@ impl DatagramMount {
     pub(crate) fn advance(&mut self, around: &mut WorkAround<'_>) -> Option<Task> {
         let datagram = self.datagram.as_ref()?;
         let call = DatagramCall::read(&datagram.bytes).ok()?;
-        let mut peer = Peer::new(around.nfsd, 0, datagram.from);
-        if let Some(address) = peer.find_names(around.nfsd, (around.now, around.now)) {
-            // It comes again when they are known.
-            around.nfsd.client_names.ask(address);
-            return None;
-        }
+        let peer = around.nfsd.named_peer(datagram.from, around.now)?;
         let mut results = Vec::new();
         let mut mount_around = MountAround {
             nfsd: around.nfsd,

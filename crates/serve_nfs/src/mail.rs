@@ -73,7 +73,7 @@ pub(crate) fn on_mail<S: Has<NfsConnection>, D: Driver>(
         }),
         OwnMail::Datagram(datagram) => {
             let now = driver.now();
-            shard.in_background(|_| nfsd.take_datagram(*datagram, local.time(now)));
+            shard.in_background(|_| nfsd.take_datagram(*datagram, (now, local.time(now))));
         }
         OwnMail::Granted(grant, stat) => {
             let now = driver.now();

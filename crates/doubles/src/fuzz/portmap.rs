@@ -29,7 +29,8 @@ fn answers(server: &mut NfsdDouble, bytes: Vec<u8>) -> Vec<Vec<u8>> {
         local: "198.51.100.7:111".parse().expect("an address"),
         answer: Box::new(move |answer| to.lock().expect("whole").push(answer)),
     };
-    server.nfsd.take_datagram(datagram, server.time);
+    let times = (server.now(), server.time);
+    server.nfsd.take_datagram(datagram, times);
     // MOUNT goes on as work.
     server.advance(1_000_000_000);
     std::mem::take(&mut *sent.lock().expect("whole"))

@@ -1,8 +1,11 @@
 //! Quotas as clients of NFSv3 meet them, and what RQUOTA tells of them.
 
+use std::net::IpAddr;
 use std::sync::Mutex;
 
+use nfsd::client_names::NameService;
 use nfsd::datagram::Datagram;
+use nfsd::exports::ClientName;
 use store::fs::{Quota, QuotaLimits, QuotaSubject};
 use wire::rquota::*;
 
@@ -139,23 +142,67 @@ fn rquota_tells_users_of_themselves_and_their_groups() {
     assert_eq!(of_ann, getquota_rslt::Q_EPERM, "the superuser is squashed");
 }
 
+impl World {
+    /// The answer to a datagram, if there is one.
+    fn datagram(&self, bytes: &[u8]) -> Option<getquota_rslt> {
+        let sent: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
+        let to = sent.clone();
+        let datagram = Datagram {
+            bytes: bytes.to_vec(),
+            from: address("192.0.2.1:700"),
+            local: address("198.51.100.7:2049"),
+            answer: Box::new(move |answer| *to.lock().unwrap() = Some(answer)),
+        };
+        let nfsd = &self.server.nfsd;
+        nfsd.take_datagram(datagram, (0, Time::default()));
+        let answer = sent.lock().unwrap().take();
+        answer.map(|answer| decoded(&answer[24..]))
+    }
+}
+
 #[test]
 fn rquota_is_answered_by_datagrams_where_there_is_a_port_mapper() {
     let mut world = with_quotas();
     world.caller = Some((ANN, STAFF));
     let record = world.quota_call(EXT_RQUOTAVERS, &ext("/pub", RQUOTA_USRQUOTA, ANN));
-    let sent: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let to = sent.clone();
-    world.server.nfsd.take_datagram(
-        Datagram {
-            bytes: record,
-            from: address("192.0.2.1:700"),
-            local: address("198.51.100.7:2049"),
-            answer: Box::new(move |answer| *to.lock().unwrap() = answer),
-        },
-        Time::default(),
-    );
-    let answer = sent.lock().unwrap();
-    let told: getquota_rslt = decoded(&answer[24..]);
-    assert!(matches!(told, getquota_rslt::Q_OK(_)), "{told:?}");
+    let told = world.datagram(&record);
+    assert!(matches!(told, Some(getquota_rslt::Q_OK(_))), "{told:?}");
+}
+
+/// A name service in which every client is called so.
+struct Called(&'static str);
+
+impl NameService for Called {
+    fn addresses(&self, _: &str) -> Option<Vec<IpAddr>> {
+        Some(vec![address("192.0.2.1:700").ip()])
+    }
+
+    fn names(&self, _: IpAddr) -> Option<Vec<String>> {
+        Some(vec![self.0.to_owned()])
+    }
+
+    fn members(&self, _: &str) -> Option<Vec<String>> {
+        None
+    }
+}
+
+#[test]
+fn rquota_by_a_datagram_is_answered_when_the_name_of_its_client_is_known() {
+    let mut world = with_quotas();
+    let rule = Rule {
+        clients: Clients::Named(vec![ClientName::Pattern("*.test".to_owned())]),
+        ..Rule::default()
+    };
+    let export = Export::new("/pub", world.fs.clone(), vec![rule]).expect("an export");
+    let exports = Exports::new(vec![export], Time::default()).expect("exports");
+    world.server.nfsd.set_exports(exports);
+    world.caller = Some((ANN, STAFF));
+    let record = world.quota_call(EXT_RQUOTAVERS, &ext("/pub", RQUOTA_USRQUOTA, ANN));
+    assert_eq!(world.datagram(&record), None);
+    let nfsd = &world.server.nfsd;
+    let asked = nfsd.client_names.take_asked();
+    assert_eq!(asked, [address("192.0.2.1:700").ip()]);
+    nfsd.look_up_names(asked[0], &Called("web.test"), (0, &|| 0));
+    let told = world.datagram(&record);
+    assert!(matches!(told, Some(getquota_rslt::Q_OK(_))), "{told:?}");
 }
