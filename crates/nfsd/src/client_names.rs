@@ -234,11 +234,17 @@ fn told(
 /// Whether the host of a netgroup is the one of these names: by one of them, with or without its
 /// domain, or by the address.
 fn is_it(host: &str, address: IpAddr, names: &ToldNames) -> bool {
+    let whole = host.strip_suffix('.').filter(|whole| !whole.is_empty());
+    let host = whole.unwrap_or(host);
+    let is_address = || {
+        let of = host.parse().map(|of: IpAddr| of.to_canonical());
+        of == Ok(address)
+    };
     let is_called = |(name, _): &(String, Nanos)| {
         let short = name.split('.').next().unwrap_or_default();
         name.eq_ignore_ascii_case(host) || short.eq_ignore_ascii_case(host)
     };
-    host.is_empty() || host.parse() == Ok(address) || names.iter().any(is_called)
+    host.is_empty() || is_address() || names.iter().any(is_called)
 }
 
 fn client_names(exports: &Exports) -> impl Iterator<Item = &ClientName> {

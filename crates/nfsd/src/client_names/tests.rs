@@ -115,6 +115,7 @@ fn first_names_of_an_address_count_and_no_more() {
 fn netgroup_holds_hosts_by_name_short_name_and_address() {
     let [one, two, three] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(address);
     let groups = ["named", "short", "numbers", "all", "none", "unknown"];
+    let mapped = "::ffff:192.0.2.3";
     let names = groups.map(|name| ClientName::Netgroup(name.to_owned()));
     let nfsd = nfsd(names.into());
     let service = Said {
@@ -127,11 +128,11 @@ fn netgroup_holds_hosts_by_name_short_name_and_address() {
             (two, vec!["two.example.org"]),
         ],
         groups: vec![
-            ("named", vec!["x", "One.Example.Org"]),
+            ("named", vec!["x", "One.Example.Org."]),
             ("short", vec!["two"]),
-            ("numbers", vec!["192.0.2.3"]),
+            ("numbers", vec![mapped]),
             ("all", vec![""]),
-            ("none", vec![]),
+            ("none", vec!["."]),
         ],
     };
     for (from, known) in [
