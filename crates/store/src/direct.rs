@@ -17,6 +17,7 @@ use mem::BufRange;
 use reactor::DiskFile;
 use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
+use rustix::param::page_size;
 use tracing::info;
 
 use crate::problem::Problem;
@@ -65,6 +66,14 @@ impl DirectFile {
             memory_align: memory_align as usize,
             offset_align: offset_align.into(),
         })
+    }
+
+    /// The same for whole pages alone: of a page that is written past the cache, nothing is written
+    /// through it by what moves another part of the file. The rest of the page would be what it was
+    /// when it was read into the cache.
+    pub fn in_whole_pages(mut self) -> DirectFile {
+        self.offset_align = self.offset_align.max(page_size() as u64);
+        self
     }
 
     /// Whether `buf` can be moved to or from `at`.

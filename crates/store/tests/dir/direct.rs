@@ -31,6 +31,10 @@ fn aligned_data_goes_past_the_page_cache_and_other_data_through_it(choice: Choic
     assert_eq!(cached_bytes(&path), 0);
     user.write(file, 4100, &[2; 100]).unwrap();
     assert_eq!(cached_bytes(&path), 4096);
+    // Of a page that one client writes in part through the cache another writes nothing past it,
+    // even where the disk has smaller sectors.
+    user.write(file, 4608, &[5; 512]).unwrap();
+    assert_eq!(cached_bytes(&path), 4096);
     // What the cache has is as new as what goes past it, and is told of.
     user.write(file, 4096, &[3; 4096]).unwrap();
     assert_eq!(user.read(file, 4100, 10).unwrap(), (vec![3; 10], false));

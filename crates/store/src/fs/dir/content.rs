@@ -147,7 +147,8 @@ impl DirInner {
             true => OFlags::RDWR,
             false => OFlags::RDONLY,
         };
-        DirectFile::new(self.beneath.reopen(fd.as_fd(), access | OFlags::DIRECT)?)
+        let direct = DirectFile::new(self.beneath.reopen(fd.as_fd(), access | OFlags::DIRECT)?)?;
+        Ok(direct.in_whole_pages())
     }
 
     /// A file that the caller may read.
