@@ -2,6 +2,11 @@
 
 use super::*;
 use cached::cached_bytes;
+use mem::BufRange;
+use reactor::{DiskFile, FallocateMode, Ticket};
+use rustix::fs::{OFlags, fcntl_getfl};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const BYTES: usize = 256 << 10;
 
@@ -75,4 +80,109 @@ fn direct_data_is_what_was_written_last(choice: Choice) {
         }
     }
     assert!(fs::read(place.path("f")).unwrap() == model);
+}
+
+/// A kernel that refuses what goes past the page cache, after an open that it has not refused.
+struct Refuses {
+    real: Box<dyn Files>,
+    /// The operation under way is refused.
+    is_refused: bool,
+    refused: Arc<AtomicUsize>,
+}
+
+impl Refuses {
+    fn is_direct(&mut self, file: &Arc<DiskFile>, token: Token) -> bool {
+        self.is_refused = fcntl_getfl(file).unwrap().contains(OFlags::DIRECT);
+        if self.is_refused {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.real.io().ticket(token).ring();
+        }
+        self.is_refused
+    }
+}
+
+impl Files for Refuses {
+    fn io(&mut self) -> &mut dyn FileIo {
+        self
+    }
+
+    fn completion(&mut self) -> (Token, io::Result<u32>) {
+        let (token, result) = self.real.completion();
+        match std::mem::take(&mut self.is_refused) {
+            true => (token, Err(rustix::io::Errno::INVAL.into())),
+            false => (token, result),
+        }
+    }
+}
+
+impl FileIo for Refuses {
+    fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token) {
+        if !self.is_direct(file, token) {
+            self.real.io().read_at(file, buf, offset, token);
+        }
+    }
+
+    fn write_at(
+        &mut self,
+        file: &Arc<DiskFile>,
+        buf: BufRange,
+        offset: u64,
+        durable: bool,
+        token: Token,
+    ) {
+        if !self.is_direct(file, token) {
+            self.real.io().write_at(file, buf, offset, durable, token);
+        }
+    }
+
+    fn sync_data(&mut self, file: &Arc<DiskFile>, token: Token) {
+        self.real.io().sync_data(file, token);
+    }
+
+    fn fallocate(
+        &mut self,
+        file: &Arc<DiskFile>,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+        token: Token,
+    ) {
+        self.real.io().fallocate(file, mode, offset, len, token);
+    }
+
+    fn ticket(&mut self, token: Token) -> Ticket {
+        self.real.io().ticket(token)
+    }
+
+    fn cancel_file(&mut self, token: Token) {
+        self.real.io().cancel_file(token);
+    }
+}
+
+#[needs(build_on_disk)]
+#[each_driver]
+fn data_that_the_kernel_does_not_move_past_the_page_cache_goes_through_it(choice: Choice) {
+    CHOICE.set(choice);
+    let place = direct_place();
+    let fs = place.open();
+    let mut user = User::root(&fs);
+    let refused = Arc::new(AtomicUsize::new(0));
+    user.files = Box::new(Refuses {
+        real: turns(),
+        is_refused: false,
+        refused: refused.clone(),
+    });
+    let top = user.top();
+    let file = user.file(top, b"f");
+    user.open(file).unwrap();
+    for part in 0..3 {
+        let written = user.write(file, part * 4096, &[1; 4096]).unwrap();
+        assert_eq!(written.len, 4096);
+    }
+    assert_eq!(user.read(file, 0, 8192).unwrap(), (vec![1; 8192], false));
+    assert_eq!(refused.load(Ordering::Relaxed), 1);
+    let other = user.file(top, b"g");
+    fs::write(place.path("g"), [2; 4096]).unwrap();
+    assert_eq!(user.read(other, 0, 4096).unwrap(), (vec![2; 4096], true));
+    assert_eq!(refused.load(Ordering::Relaxed), 2);
 }

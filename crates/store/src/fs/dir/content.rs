@@ -129,17 +129,22 @@ impl DirInner {
             None => None,
             Some(Ok(direct)) => Some(direct),
             Some(Err(error)) => {
-                if !self.told_direct.swap(true, Ordering::Relaxed) {
-                    tracing::info!(
-                        file_system = self.info.name,
-                        %error,
-                        "data of a file goes through the page cache: it knows no direct I/O"
-                    );
-                }
+                self.tell_cached(&error);
                 None
             }
         };
         Descriptor::new(fd, direct)
+    }
+
+    /// A file cannot be read and written past the page cache.
+    pub(super) fn tell_cached(&self, error: &io::Error) {
+        if !self.told_direct.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                file_system = self.info.name,
+                %error,
+                "data of a file goes through the page cache: it knows no direct I/O"
+            );
+        }
     }
 
     fn open_direct(&self, fd: &OwnedFd, can_write: bool) -> io::Result<DirectFile> {

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::mem::BufRange;
 use reactor::DiskFile;
@@ -13,6 +14,8 @@ pub(super) struct Descriptor {
     file: Arc<DiskFile>,
     /// The same past the page cache.
     direct: Option<DirectFile>,
+    /// The kernel has refused to move past the page cache what `direct` takes.
+    is_cached: AtomicBool,
 }
 
 impl Descriptor {
@@ -20,6 +23,7 @@ impl Descriptor {
         Arc::new(Descriptor {
             file: Arc::new(file.into()),
             direct,
+            is_cached: AtomicBool::new(false),
         })
     }
 
@@ -28,12 +32,19 @@ impl Descriptor {
         &self.file
     }
 
-    /// What moves `buf` to or from `at`.
-    pub(super) fn mover(&self, buf: BufRange, at: u64) -> &Arc<DiskFile> {
+    /// What moves `buf` to or from `at`, and whether past the page cache.
+    pub(super) fn mover(&self, buf: BufRange, at: u64) -> (&Arc<DiskFile>, bool) {
         match &self.direct {
-            Some(direct) if direct.takes(buf, at) => &direct.file,
-            _ => &self.file,
+            Some(direct) if direct.takes(buf, at) && !self.is_cached.load(Ordering::Relaxed) => {
+                (&direct.file, true)
+            }
+            _ => (&self.file, false),
         }
+    }
+
+    /// All goes through the page cache from now on.
+    pub(super) fn give_up_direct(&self) {
+        self.is_cached.store(true, Ordering::Relaxed);
     }
 
     /// Whether no operation uses it, but for the one that asks.

@@ -56,8 +56,8 @@ enum DataKind {
 enum TaskStage {
     /// A thread looks for the file.
     Opening(Arc<Reply>),
-    /// The reactor moves data.
-    Moving(Arc<OpenFile>, Arc<Descriptor>),
+    /// The reactor moves data, past the page cache or not.
+    Moving(Arc<OpenFile>, Arc<Descriptor>, bool),
     /// A thread looks whether the file ends here.
     Sizing(Arc<Reply>),
     /// The reactor syncs the file.
@@ -239,7 +239,15 @@ impl TaskTurn<'_> {
                 (Ok(_), _) => unreachable!("asked for the size of what is read"),
                 (Err(error), _) => Err(error),
             }),
-            TaskStage::Moving(entry, fd) => self.moved(what, ReadyFile { entry, fd }, result),
+            TaskStage::Moving(entry, fd, is_direct) => match result {
+                // Where the kernel does not say what alignment it wants, it may want more.
+                Err(error) if is_direct && error.kind() == io::ErrorKind::InvalidInput => {
+                    fd.give_up_direct();
+                    self.inner.tell_cached(&error);
+                    self.go_on(what, ReadyFile { entry, fd })
+                }
+                result => self.moved(what, ReadyFile { entry, fd }, result),
+            },
             TaskStage::Syncing(entry, fd) => self.synced(what, ReadyFile { entry, fd }, result),
             TaskStage::Waiting(entry, fd, number) => {
                 self.sync(what, ReadyFile { entry, fd }, number)
@@ -267,7 +275,7 @@ impl TaskTurn<'_> {
             files, token, from, ..
         } = self;
         let ReadyFile { entry, fd } = ready;
-        match what {
+        let is_direct = match what {
             DataKind::Read { offset, buf, done } => {
                 let at = offset.saturating_add(done.into());
                 if at > FILE_BYTES_MAX {
@@ -276,7 +284,9 @@ impl TaskTurn<'_> {
                     return Progress::Done(Ok(Output::Read { len: done, is_end }));
                 }
                 let rest = buf.slice(done, buf.len() - done);
-                files.read_at(fd.mover(rest, at), rest, at, token);
+                let (mover, is_direct) = fd.mover(rest, at);
+                files.read_at(mover, rest, at, token);
+                is_direct
             }
             DataKind::Write {
                 offset, buf, done, ..
@@ -290,11 +300,13 @@ impl TaskTurn<'_> {
                 }
                 let rest = buf.slice(done, buf.len() - done);
                 let at = offset + u64::from(done);
-                files.write_at(fd.mover(rest, at), rest, at, false, token);
+                let (mover, is_direct) = fd.mover(rest, at);
+                files.write_at(mover, rest, at, false, token);
+                is_direct
             }
             DataKind::Commit { .. } => unreachable!("a COMMIT moves nothing"),
-        }
-        let stage = TaskStage::Moving(entry, fd);
+        };
+        let stage = TaskStage::Moving(entry, fd, is_direct);
         pending(DirSteps::Data(DataOp { from, what, stage }))
     }
 
