@@ -52,7 +52,7 @@ pub trait Journal: Send {
     fn path(&self) -> &Path;
 }
 
-/// What would be in the way of [`Folder::open`] and [`Records::open`], but for another
+/// What would be in the way of [`Records::in_folder`], but for another
 /// process that has the folder now; nothing is made, changed or locked.
 ///
 /// # Errors
@@ -91,7 +91,7 @@ fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// A file in a folder that belongs to this process alone.
-pub struct Folder {
+struct Folder {
     /// Locked, and synced when names in it change.
     folder: File,
     path: PathBuf,
@@ -100,10 +100,7 @@ pub struct Folder {
 
 impl Folder {
     /// Makes the folder if it is not there.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn open(folder: &Path) -> io::Result<Folder> {
+    fn open(folder: &Path) -> io::Result<Folder> {
         match fs::create_dir(folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -194,6 +191,14 @@ impl Records {
     /// How the place where they lie is called in messages.
     pub fn path(&self) -> &Path {
         self.journal.path()
+    }
+
+    /// As [`Records::open`], of a file in a folder that is made if it is not there.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn in_folder(folder: &Path, first: u32) -> io::Result<Records> {
+        Records::open(Box::new(Folder::open(folder)?), first)
     }
 
     /// Reads what is there and begins a new start of the server, the first one

@@ -376,6 +376,11 @@ impl Service {
         self.post.send(shard, NfsMail::Own(mail));
     }
 
+    /// Whether anything is remembered of clients after a restart.
+    pub fn has_records(&self) -> bool {
+        locked(&self.records).is_some()
+    }
+
     /// Brings to the disk what is to be remembered of clients, then does `then`.
     pub fn keep_records(self: &Arc<Self>, then: impl FnOnce() + Send + 'static) {
         let service = self.clone();

@@ -86,5 +86,5 @@ pub mod parts {
     pub use engine::shard::Acceptor;
     pub use engine::{ConnectionId, ConnectionRef};
     pub use serve_nfs::Wall;
-    pub use serve_nfs::records::Journal;
+    pub use serve_nfs::records::{Journal, Records};
 }

@@ -17,7 +17,7 @@ use engine::shard::{Acceptor, DISPLACING_MAX};
 use machine::{Nanos, locked};
 use nvmf::{Registry, RegistryConfig, Subsystem};
 use reactor::{BoundListener, Driver, DriverConfig, Mailbox, RunConfig};
-use serve_nfs::records::{Folder, Journal, Records};
+use serve_nfs::records::Records;
 use serve_nfs::{
     ClientInfo, FileSystemKind, FileSystemSpec, OwnMail, RenewedTls, ServerSide, Service, Wall,
     files,
@@ -131,19 +131,19 @@ pub fn start(config: Config) -> Result<Running, StartError> {
 }
 
 /// As [`start`], with sockets that listen already in place of those that it would bind: each
-/// is for the listener of its address. `nfs_state`: where NFS keeps what it must know after a
-/// restart, where the configuration says nothing of that.
+/// is for the listener of its address. `records`: what NFS keeps, to know it after a restart, where
+/// the configuration says nothing of that.
 pub fn start_on(
     mut config: Config,
     listening: Vec<BoundListener>,
-    nfs_state: Option<Folder>,
+    records: Option<Records>,
 ) -> Result<Running, StartError> {
     // Volumes and file systems take descriptors too.
     reactor::raise_descriptor_limit();
     let mut missing = Vec::new();
     let mut opened = OpenedStore {
         listening,
-        journal: nfs_state.map(|folder| Box::new(folder) as Box<dyn Journal>),
+        records,
         ..OpenedStore::default()
     };
     // What is missing takes itself away, and nothing else.
@@ -195,8 +195,8 @@ pub struct OpenedStore {
     /// File systems; those of the configuration whose names are missing are
     /// opened.
     pub file_systems: Vec<Arc<dyn FileSystem>>,
-    /// Where NFS keeps what it must know after a restart.
-    pub journal: Option<Box<dyn Journal>>,
+    /// What NFS keeps, to know it after a restart.
+    pub records: Option<Records>,
     /// Where the time of day comes from.
     pub wall: Wall,
     /// Sockets that listen already, each on the address of a listener; the others are bound.
@@ -520,7 +520,7 @@ fn nfs_of(
 ) -> Result<Service, StartError> {
     let OpenedStore {
         file_systems,
-        journal,
+        records,
         wall,
         ..
     } = opened;
@@ -539,20 +539,14 @@ fn nfs_of(
     let exports = state.exports_of(&config.exports, now);
     let exports = exports.map_err(StartError::Config)?;
     state.exports.clone_from(&config.exports);
-    let journal = match (journal, &config.nfs.state) {
-        (None, Some(path)) => {
-            let folder = Folder::open(path);
-            let folder = folder.map_err(|error| StartError::NfsState(path.clone(), error))?;
-            Some(Box::new(folder) as Box<dyn Journal>)
+    let records = match (records, &config.nfs.state) {
+        (None, Some(folder)) => {
+            // What state ids of other servers begin with is none of ours.
+            let records = Records::in_folder(folder, now.seconds as u32);
+            Some(records.map_err(|error| StartError::NfsState(folder.clone(), error))?)
         }
-        (journal, _) => journal,
+        (records, _) => records,
     };
-    let records = journal.map(|journal| {
-        let path = journal.path().to_owned();
-        // What state ids of other servers begin with is none of ours.
-        let first = now.seconds as u32;
-        Records::open(journal, first).map_err(|error| StartError::NfsState(path, error))
-    });
     let tls = config.nfs.tls.as_ref();
     let tls = tls.map(|files| RenewedTls::read(files, ServerSide::for_rpc));
     let tls = tls.transpose().map_err(StartError::NfsTls)?;
@@ -561,7 +555,7 @@ fn nfs_of(
         (handshake_timeout(&config.limits), tls),
         &config.nfs,
         exports,
-        records.transpose()?,
+        records,
         wall,
     );
     service.set_ports(state.program_ports());

@@ -24,7 +24,7 @@ use nfsd::xprtsec::{Xprtsec, XprtsecModes};
 use random::Random;
 use reactor::Nanos;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
-use server::parts::{Journal, Wall};
+use server::parts::{self, Journal, Wall};
 use store::fs::{Dir, FileSystem, Time};
 
 use crate::checker::Verdict;
@@ -171,9 +171,10 @@ impl Nfs {
         }
     }
 
-    /// Where it keeps what it must know after a restart.
-    pub fn journal(&self) -> Box<dyn Journal> {
-        Box::new(self.records.clone())
+    /// What it keeps, to know it after a restart.
+    pub fn records(&self) -> parts::Records {
+        let records = parts::Records::open(Box::new(self.records.clone()), WALL_SECONDS as u32);
+        records.expect("memory is left")
     }
 
     /// The time of day.

@@ -609,7 +609,7 @@ impl SimTarget {
         let now = world.borrow().now;
         if let Some(nfs) = nfs {
             opened.file_systems = vec![nfs.start(now)];
-            opened.journal = Some(nfs.journal());
+            opened.records = Some(nfs.records());
             opened.wall = Nfs::wall();
         }
         let shared = assemble(config, opened, &addresses, BlockingWorker::Inline, bind);

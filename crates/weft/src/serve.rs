@@ -17,8 +17,8 @@ use admin::{AdminPlaces, AdminThread, Document, EventLog, Place, ServedFile};
 use control::{BUILT_IN, OneLine};
 use reactor::InheritedSockets;
 use serde_json::json;
-use server::nfs::records::Folder;
-use server::nfs::{FileSystemKind, FileSystemSpec};
+use server::nfs::records::Records;
+use server::nfs::{FileSystemKind, FileSystemSpec, Wall};
 use server::{AdminSpec, Config, Protocol, Report, Running};
 
 use crate::log::tell_error;
@@ -96,12 +96,12 @@ pub fn run(file: Option<&Path>, one_line: Option<OneLine>, events: Arc<EventLog>
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
     let mut notes = document.notes().to_vec();
-    let nfs_state = nfs_state(&config, &document).unwrap_or_else(|why| {
+    let records = nfs_records(&config, &document).unwrap_or_else(|why| {
         tracing::warn!("{why}");
         notes.push(why);
         None
     });
-    let running = match server::start_on(config.clone(), inherited.tcp, nfs_state) {
+    let running = match server::start_on(config.clone(), inherited.tcp, records) {
         Ok(running) => Arc::new(running),
         Err(error) => return fail(&error.to_string()),
     };
@@ -128,12 +128,12 @@ pub fn run(file: Option<&Path>, one_line: Option<OneLine>, events: Arc<EventLog>
     until_the_end(&running, &asked, reload)
 }
 
-/// The folder for what NFS must know after a restart, where the configuration names none and a file
+/// What NFS must know after a restart, where the configuration names no folder for it and a file
 /// system outlives the process: beside what else is kept of the document, for this user alone.
 ///
 /// # Errors
 /// There is none, and what that means.
-fn nfs_state(config: &Config, document: &Document) -> Result<Option<Folder>, String> {
+fn nfs_records(config: &Config, document: &Document) -> Result<Option<Records>, String> {
     let outlives = |spec: &FileSystemSpec| matches!(spec.kind, FileSystemKind::Dir { .. });
     if config.nfs.state.is_some() || !config.file_systems.iter().any(outlives) {
         return Ok(None);
@@ -144,7 +144,9 @@ fn nfs_state(config: &Config, document: &Document) -> Result<Option<Folder>, Str
             .recursive(true)
             .mode(0o700)
             .create(&folder);
-        let opened = made.and_then(|()| Folder::open(&folder));
+        // What state ids of other servers begin with is none of ours.
+        let first = Wall::System.time(0).seconds as u32;
+        let opened = made.and_then(|()| Records::in_folder(&folder, first));
         opened.map_err(|error| format!("{}: {error}", folder.display()))
     });
     opened.map(Some).map_err(|why| {

@@ -1,7 +1,7 @@
 //! Changes of file systems and exports.
 
 use nfsd::exports::{Rule, check_path};
-use serve_nfs::OwnMail;
+use serve_nfs::{FileSystemKind, OwnMail};
 use store::fs::FileSystem;
 
 use super::*;
@@ -17,6 +17,14 @@ impl Shared {
         let opened = serve_nfs::files::open(spec, self.nfs.wall.time(0));
         let fs = opened.map_err(ChangeError::FileSystem)?;
         self.state().add_file_system(fs)?;
+        if matches!(spec.kind, FileSystemKind::Dir { .. }) && !self.nfs.has_records() {
+            tracing::warn!(
+                file_system = spec.name,
+                "NFS clients lose the locks and open files that they will have here at the next \
+                 restart, because weft has kept nothing of them since its start: restart it \
+                 before they use this"
+            );
+        }
         Ok(Left::Nothing)
     }
 

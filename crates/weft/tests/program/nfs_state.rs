@@ -3,10 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
+use needs::needs;
 use testkit::free_port;
 
-use crate::serving::serve;
+use crate::serving::{serve, serve_by};
 
 const CONFIG: &str = "
 [admin]
@@ -85,6 +87,35 @@ fn nfs_state_that_cannot_be_written_is_told_and_weft_serves() {
     assert!(serving.shown.contains(LOST), "{}", serving.shown);
 }
 
+/// It was made when it could be, and the disk is read-only since.
+#[needs(mount_namespace)]
+#[test]
+fn nfs_state_that_cannot_be_written_any_more_is_told_and_weft_serves() {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let folder = temporary.path();
+    let config = config(folder, CONFIG);
+    drop(serve(&config));
+    let [of_nfs] = &folders(folder)[..] else {
+        panic!("{:?}", folders(folder));
+    };
+    let kept = fs::read(of_nfs.join("nfs-clients")).expect("it is there");
+    let script =
+        "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && shift && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["-rm", "sh", "-c", script, "sh"])
+        .arg(of_nfs)
+        .arg(env!("CARGO_BIN_EXE_weft"));
+    let serving = serve_by(command, &config, Stdio::piped());
+    for part in [LOST, &*of_nfs.display().to_string(), "Read-only"] {
+        assert!(serving.shown.contains(part), "{part}: {}", serving.shown);
+    }
+    assert_eq!(
+        fs::read(of_nfs.join("nfs-clients")).expect("it is there"),
+        kept
+    );
+}
+
 #[test]
 fn nothing_is_kept_by_default_of_clients_whose_files_do_not_outlive_weft() {
     let temporary = tempfile::tempdir().expect("a folder");
@@ -95,4 +126,20 @@ fn nothing_is_kept_by_default_of_clients_whose_files_do_not_outlive_weft() {
     let serving = serve(&config);
     assert!(!serving.shown.contains(LOST), "{}", serving.shown);
     assert_eq!(folders(folder), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn dir_that_comes_where_nothing_is_kept_of_clients_is_told() {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let folder = temporary.path();
+    let of_dir = "kind = \"dir\"\npath = \"share\"\nstate = \"handles\"";
+    let of_mem = "kind = \"mem\"\nsize = \"1MiB\"";
+    let config = config(folder, &CONFIG.replace(of_dir, of_mem));
+    let mut serving = serve(&config);
+    let text = fs::read_to_string(&config).expect("it is there");
+    let added = format!("{text}[[file_system]]\nname = \"later\"\n{of_dir}\n");
+    fs::write(&config, added).expect("room");
+    serving.signal("HUP");
+    let line = serving.log_line(LOST);
+    assert!(line.contains("later"), "{line}");
 }
