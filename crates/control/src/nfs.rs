@@ -500,6 +500,9 @@ fn named(sink: &mut Sink, section: &Section) -> Option<Vec<ClientName>> {
     Some(names)
 }
 
+/// A netgroup is told to clients with its `@`, in 255 bytes (MNTNAMLEN, RFC 1813, appendix I).
+const NETGROUP_BYTES_MAX: usize = 254;
+
 /// A network, an address, a host with the addresses that it has now, a pattern of host names or a
 /// netgroup.
 fn resolve(text: &str) -> Result<ClientName, String> {
@@ -524,10 +527,14 @@ fn resolve(text: &str) -> Result<ClientName, String> {
         return Err("that is every client: write `allow_any_client = true`".to_owned());
     }
     if let Some(group) = text.strip_prefix('@') {
-        let is_name = !group.is_empty() && !group.contains(|c: char| c.is_whitespace());
+        let is_odd = |c: char| c.is_whitespace() || c.is_control();
+        let is_name = (1..=NETGROUP_BYTES_MAX).contains(&group.len()) && !group.contains(is_odd);
         return match is_name && !group.starts_with('-') {
             true => Ok(ClientName::Netgroup(group.to_owned())),
-            false => Err(format!("\"{text}\" names no netgroup, as \"@staff\" does")),
+            false => Err(format!(
+                "{text:?} names no netgroup, as \"@staff\" does, in {NETGROUP_BYTES_MAX} bytes at \
+                 most"
+            )),
         };
     }
     if text.contains(['*', '?']) {
@@ -535,6 +542,18 @@ fn resolve(text: &str) -> Result<ClientName, String> {
         check::host(&text.replace(['*', '?'], "a")).map_err(|why| {
             format!("{why}: \"{text}\" is no pattern of host names, as \"*.example.org\" is")
         })?;
+        // Any last label fits hosts of every domain, and they may be called as addresses are.
+        let last = text.rsplit('.').next().unwrap_or_default();
+        if text.contains(':')
+            || last.contains(['*', '?'])
+            || last.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            return Err(format!(
+                "\"{text}\" does not end in the domain of its hosts, as \"*.example.org\" does: \
+                 hosts of foreign domains would fit it. For addresses write a network, such as \
+                 \"192.0.2.0/24\""
+            ));
+        }
         return Ok(ClientName::Pattern(text.to_owned()));
     }
     check::host(text)?;

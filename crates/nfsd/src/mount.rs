@@ -316,8 +316,9 @@ fn export(view: &View, to: &mut Vec<u8>) {
         for client in names {
             true.encode(to);
             let client = client.to_string();
-            debug_assert!(client.len() <= MNTNAMLEN as usize);
-            let gr_name: name<'_> = Opaque(client.as_bytes());
+            // Names in certificates may be longer.
+            let shown = client.len().min(MNTNAMLEN as usize);
+            let gr_name: name<'_> = Opaque(&client.as_bytes()[..shown]);
             groupnode { gr_name }.encode(to);
         }
         false.encode(to);

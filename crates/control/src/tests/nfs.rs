@@ -185,6 +185,55 @@ fn directory_that_is_missing_is_no_mistake_of_the_file() {
 }
 
 #[test]
+fn patterns_that_hosts_of_any_domain_would_fit_are_refused() {
+    for pattern in [
+        "192.168.1.*",
+        "192.168.*.1",
+        "2001:db8::*",
+        "*.*",
+        "web*",
+        "web?",
+        "*.example.org.",
+        "*.example.?rg",
+    ] {
+        let export = format!("clients = [\"{pattern}\"]");
+        let parts = [pattern, "\"*.example.org\"", "\"192.0.2.0/24\""];
+        expect(&file("", MEM, &export), "10:12", &parts);
+    }
+    for pattern in [
+        "*.example.org",
+        "web?.example.org",
+        "*.lan",
+        "*-1.EXAMPLE.org",
+    ] {
+        let export = format!("clients = [\"{pattern}\"]");
+        let config = read(&file("", MEM, &export)).expect(pattern);
+        let names = Clients::Named(vec![ClientName::Pattern(pattern.to_owned())]);
+        assert_eq!(config.exports[0].rules[0].clients, names);
+    }
+}
+
+#[test]
+fn netgroups_have_names_that_clients_can_be_told() {
+    let longest = "g".repeat(254);
+    for (group, is_taken) in [
+        (&*longest, true),
+        (&*format!("{longest}g"), false),
+        ("a\\u0007b", false),
+        ("a b", false),
+    ] {
+        let export = format!("clients = [\"@{group}\"]");
+        match (is_taken, read(&file("", MEM, &export))) {
+            (true, config) => assert_eq!(config.expect(group).exports.len(), 1),
+            (false, config) => {
+                let told = &config.expect_err(group)[0].text;
+                assert!(told.contains("no netgroup"), "{told}");
+            }
+        }
+    }
+}
+
+#[test]
 fn exports_are_checked_against_each_other() {
     let two = |path: &str, file_system: &str| {
         file("", MEM, ANY)

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use doubles::nfsd::NfsdDouble;
 use nfs::connection::Flavor;
-use nfsd::exports::{Clients, Export, Exports, Rule, Squash};
+use nfsd::exports::{ClientName, Clients, Export, Exports, Rule, Squash};
 use nfsd::handle::Handle;
 use nfsd::{Nfsd, NfsdSettings};
 use proptest::prelude::*;
@@ -66,7 +66,8 @@ fn rule(change: impl FnOnce(&mut Rule)) -> Vec<Rule> {
 
 fn world() -> World {
     let fs = memory(256 * MIB, 9);
-    let only = |net: &str| Clients::nets(vec![net.parse().unwrap()]);
+    let net = ClientName::Net("10.0.0.0/8".parse().unwrap());
+    let certificate = ClientName::Certificate(format!("URI:{}", "x".repeat(1000)));
     let exports = vec![
         Export::new("/pub", fs.clone(), rule(|_| {})),
         Export::new("/in/ro", fs.clone(), rule(|rule| rule.is_read_only = true)),
@@ -86,7 +87,7 @@ fn world() -> World {
         Export::new(
             "/closed",
             fs.clone(),
-            rule(|rule| rule.clients = only("10.0.0.0/8")),
+            rule(|rule| rule.clients = Clients::Named(vec![net, certificate])),
         ),
     ];
     let exports = exports.into_iter().map(Result::unwrap).collect();
