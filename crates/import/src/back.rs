@@ -533,7 +533,7 @@ impl<'c> Back<'c> {
             some => format!(",xprtsec={some}"),
         };
         let options = format!(
-            "({},{squash},anonuid={},anongid={},sec={}{xprtsec},insecure,no_subtree_check,sync)",
+            "({},{squash},anonuid={},anongid={},sec={}{xprtsec},{},no_subtree_check,sync)",
             if rule.is_read_only || read_only {
                 "ro"
             } else {
@@ -542,6 +542,7 @@ impl<'c> Back<'c> {
             rule.anon_uid,
             rule.anon_gid,
             flavors.join(":"),
+            if rule.secure { "secure" } else { "insecure" },
         );
         let Clients::Named(names) = &rule.clients else {
             let _ = write!(line, " *{options}");

@@ -80,6 +80,8 @@ pub(crate) struct ExportTerms {
     pub security: Vec<&'static str>,
     /// How connections may be protected; empty: however.
     pub xprtsec: Vec<&'static str>,
+    /// From ports below 1024 alone.
+    pub secure: bool,
 }
 
 /// Why a flavor is not carried over that proves who users are.
@@ -103,6 +105,7 @@ impl ExportTerms {
         };
         let mut least = self;
         least.read_only |= other.read_only;
+        least.secure |= other.secure;
         if strict(least.squash) < strict(other.squash) {
             least.squash = other.squash;
             (least.anon_uid, least.anon_gid) = (other.anon_uid, other.anon_gid);
@@ -127,6 +130,7 @@ impl ExportTerms {
             "squash",
             "security",
             "xprtsec",
+            "secure",
         ] {
             notes.set(key, note);
         }
@@ -141,6 +145,7 @@ impl ExportTerms {
             anon_gid: self.anon_gid,
             security: self.security.clone(),
             xprtsec: self.xprtsec.clone(),
+            secure: self.secure,
             note: notes,
         }
     }

@@ -50,12 +50,6 @@ const OPTIONS: &[(&str, crate::Weight, &str)] = &[
     ("auth_nlm", Default, "locks are of clients"),
     ("insecure_locks", Default, "locks are of clients"),
     ("no_auth_nlm", Default, "locks are of clients"),
-    ("insecure", Default, "weft takes calls from every port"),
-    (
-        "secure",
-        Access,
-        "weft takes calls from every port, above 1024 too",
-    ),
     ("acl", Default, "see `acl` of [[file_system]]"),
     ("no_acl", Default, "see `acl` of [[file_system]]"),
     ("nordirplus", Default, "weft has READDIRPLUS"),
@@ -97,12 +91,6 @@ pub(crate) fn read(import: &mut Import, text: &str) {
     }
     for (path, read) in exports.all(import) {
         read.finish(import, &path);
-    }
-    if !import.model.exports.is_empty() {
-        let why = "weft takes calls from every port, which Linux does not unless it says \
-                   `insecure`: `secure = true` of an export refuses those from 1024 on";
-        let place = Place { file: 0, line: 0 };
-        import.report.add(place, "secure", Lost, why);
     }
 }
 
@@ -227,6 +215,7 @@ impl ReadExport {
             anon_gid: 65_534,
             security: vec!["sys"],
             xprtsec: Vec::new(),
+            secure: true,
         };
         // Options after `sec=` hold for what it names.
         let mut found: Option<ExportTerms> = None;
@@ -283,6 +272,8 @@ impl ReadExport {
             "all_squash" => terms.squash = "all",
             "no_all_squash" if terms.squash == "all" => terms.squash = "root",
             "no_all_squash" => {}
+            "secure" => terms.secure = true,
+            "insecure" => terms.secure = false,
             "anonuid" => terms.anon_uid = import.id(&key, value).unwrap_or(terms.anon_uid),
             "anongid" => terms.anon_gid = import.id(&key, value).unwrap_or(terms.anon_gid),
             "xprtsec" => self::xprtsec(import, at, value, terms),

@@ -89,6 +89,7 @@ fn read_line(
         anon_gid: 65_533,
         security: vec!["sys"],
         xprtsec: Vec::new(),
+        secure: false,
     };
     let mut clients: Vec<Client> = Vec::new();
     let (mut network, mut mask): (Option<String>, Option<String>) = (None, None);

@@ -28,7 +28,6 @@ const KNOWN: &[Known] = &[
         Access,
         "weft takes the groups that the client sends",
     ),
-    ("privilegedport", Access, "weft takes calls from every port"),
     (
         "nfs_commit",
         Default,
@@ -312,6 +311,8 @@ fn terms(import: &mut Import, asked: &Asked) -> Option<ExportTerms> {
         anon_gid: id("anonymous_gid").unwrap_or(65_534),
         security: flavors,
         xprtsec: Vec::new(),
+        secure: (asked.text("privilegedport"))
+            .is_some_and(|word| matches!(word.as_str(), "true" | "yes" | "1")),
     })
 }
 

@@ -258,6 +258,8 @@ pub(crate) struct RuleModel {
     pub security: Vec<&'static str>,
     /// How connections may be protected; empty: however.
     pub xprtsec: Vec<&'static str>,
+    /// From ports below 1024 alone.
+    pub secure: bool,
     pub note: Notes,
 }
 
@@ -271,6 +273,7 @@ impl Default for RuleModel {
             anon_gid: 65_534,
             security: vec!["sys"],
             xprtsec: Vec::new(),
+            secure: false,
             note: Notes::default(),
         }
     }

@@ -416,6 +416,9 @@ impl DocumentWriter {
         if !rule.xprtsec.is_empty() {
             self.said("xprtsec", list(&rule.xprtsec), note);
         }
+        if rule.secure {
+            self.said("secure", "true".to_owned(), note);
+        }
     }
 }
 

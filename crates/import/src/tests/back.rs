@@ -217,7 +217,8 @@ proptest! {
 fn exports_come_back() {
     there_and_back(
         "exports",
-        "/srv/a 192.0.2.7(rw,no_root_squash) 192.0.2.0/24(rw,sec=sys:none) *(ro,all_squash,anonuid=7)\n\
+        "/srv/a 192.0.2.7(rw,no_root_squash) 192.0.2.0/24(rw,insecure,sec=sys:none) \
+         *(ro,all_squash,anonuid=7)\n\
          /srv/my\\040files 2001:db8::/32(ro)\n",
     );
 }
