@@ -149,6 +149,26 @@ impl HostsInner {
         has_room.then_some(())
     }
 
+    /// Whether the host of a lock is there, and has not started again since.
+    fn is_here(&self, grant: &NlmGrant) -> bool {
+        let key = (grant.address, grant.blocked.caller_name.clone());
+        let host = self.hosts.get(&key);
+        host.is_some_and(|host| host.client == grant.client)
+    }
+
+    /// Hosts are gone, and are told of no lock; what they waited for.
+    fn take_waits(&mut self, gone: &BTreeSet<clientid4>) -> Vec<(BlockedKey, Blocked)> {
+        let looked_at = self.blocked.len() + self.unconfirmed.len() + self.calls.len();
+        work::spend(looked_at as u64 / work::OPERATION_UNITS);
+        self.unconfirmed.retain(|(of, ..)| !gone.contains(of));
+        self.calls.retain(|call| match call {
+            HostCall::Granted(grant) => !gone.contains(&grant.client),
+            HostCall::Notify(_) => true,
+        });
+        let waits = self.blocked.extract_if(.., |(of, ..), _| gone.contains(of));
+        waits.collect()
+    }
+
     fn new_client(&mut self, files: &Files) -> clientid4 {
         self.next += 1;
         let client = files.nlm_client(self.next);
@@ -204,6 +224,9 @@ impl NlmHosts {
         let mut inner = self.inner();
         if inner.calls.len() < CALLS_MAX {
             if let HostCall::Granted(grant) = &call {
+                if !inner.is_here(grant) {
+                    return;
+                }
                 inner.unconfirmed.insert(grant.key());
             }
             inner.calls.push(call);
@@ -259,7 +282,7 @@ impl Nfsd {
     pub(crate) fn host_restarted(&self, address: IpAddr, name: &[u8], state: Option<u32>) {
         let address = address.to_canonical();
         let mut inner = self.hosts.inner();
-        work::spend((inner.hosts.len() + inner.blocked.len()) as u64 / work::OPERATION_UNITS);
+        work::spend(inner.hosts.len() as u64 / work::OPERATION_UNITS);
         let mut gone = Vec::new();
         for ((from, own), host) in &mut inner.hosts {
             let is_new = state.is_none_or(|state| state != host.state);
@@ -269,13 +292,14 @@ impl Nfsd {
                 gone.push((own.clone(), host.client));
             }
         }
-        for (own, client) in &gone {
+        for (own, _) in &gone {
             let next = inner.new_client(&self.files);
             let host = inner.hosts.get_mut(&(address, own.clone()));
             host.expect("it is there").client = next;
-            inner.blocked.retain(|(waits, ..), _| waits != client);
         }
+        let waits = inner.take_waits(&gone.iter().map(|(_, client)| *client).collect());
         drop(inner);
+        self.cancel_waits(waits);
         for (name, client) in gone {
             self.server.forget_host(address, &name);
             self.forget(client);
@@ -300,18 +324,28 @@ impl Nfsd {
     /// What a host has, and what is known of it, is gone. Whether there was one.
     pub(crate) fn evict_host(&self, client: clientid4) -> bool {
         let mut inner = self.hosts.inner();
-        work::spend((inner.hosts.len() + inner.blocked.len()) as u64 / work::OPERATION_UNITS);
+        work::spend(inner.hosts.len() as u64 / work::OPERATION_UNITS);
         let mut hosts = inner.hosts.iter();
         let found = hosts.find_map(|(key, host)| (host.client == client).then(|| key.clone()));
         let Some(key) = found else {
             return false;
         };
         inner.hosts.remove(&key);
-        inner.blocked.retain(|(waits, ..), _| *waits != client);
+        let waits = inner.take_waits(&[client].into());
         drop(inner);
+        self.cancel_waits(waits);
         self.server.forget_host(key.0, &key.1);
         self.forget(client);
         true
+    }
+
+    /// What hosts waited for that are gone leaves room for others that wait.
+    fn cancel_waits(&self, waits: Vec<(BlockedKey, Blocked)>) {
+        for ((client, name, _), Blocked { file, wanted, .. }) in &waits {
+            let (client, file) = (*client, *file);
+            self.files
+                .nlm_cancel(NlmOwner { client, name, file }, *wanted);
+        }
     }
 
     /// Hosts that have had nothing for long are forgotten.
@@ -327,7 +361,12 @@ impl Nfsd {
             }
             !is_over
         });
+        if gone.is_empty() {
+            return;
+        }
+        let waits = inner.take_waits(&gone.iter().map(|(_, (client, _))| *client).collect());
         drop(inner);
+        self.cancel_waits(waits);
         for ((address, name), (client, is_recorded)) in gone {
             if is_recorded {
                 self.server.forget_host(address, &name);

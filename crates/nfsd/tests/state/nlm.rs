@@ -390,6 +390,55 @@ fn evicted_host_loses_what_it_had_and_waits_no_more() {
 }
 
 #[test]
+fn host_that_is_gone_is_not_told_of_a_lock_that_it_has_no_more() {
+    let (mut world, _, (_, file), [mut one, mut two]) = setting();
+    let waits = Wanted {
+        block: true,
+        ..all(&file)
+    };
+    for is_evicted in [true, false] {
+        assert_eq!(one.lock(&mut world, all(&file)), NLM4_GRANTED);
+        assert_eq!(two.lock(&mut world, waits), NLM4_BLOCKED);
+        assert_eq!(one.unlock(&mut world, all(&file)), NLM4_GRANTED);
+        assert_eq!(one.lock(&mut world, all(&file)), NLM4_DENIED, "two has it");
+        match is_evicted {
+            true => {
+                let mut hosts = world.server.nfsd.nlm_hosts(0).into_iter();
+                let two = hosts.find(|host| *host.name == *b"two").expect("known");
+                assert!(world.server.nfsd.evict(two.client));
+            }
+            false => two.notify(&mut world, "two", 5),
+        }
+        world.server.advance(SECOND);
+        assert!(grants(&world).is_empty(), "evicted: {is_evicted}");
+    }
+    assert_eq!(one.lock(&mut world, all(&file)), NLM4_GRANTED);
+}
+
+/// As many wait for locks of a file as it remembers.
+#[test]
+fn host_that_is_gone_leaves_room_for_others_that_wait() {
+    let (mut world, _, (_, file), [mut one, mut two]) = setting();
+    let mut three = Host::new(&mut world, "three", "192.0.2.3:700");
+    assert_eq!(one.lock(&mut world, all(&file)), NLM4_GRANTED);
+    let waits = Wanted {
+        block: true,
+        ..all(&file)
+    };
+    for state in [5, 7] {
+        for svid in 0..256 {
+            let wanted = Wanted { svid, ..waits };
+            assert_eq!(two.lock(&mut world, wanted), NLM4_BLOCKED);
+        }
+        two.state = state;
+        two.notify(&mut world, "two", state);
+    }
+    assert_eq!(three.lock(&mut world, waits), NLM4_BLOCKED);
+    assert_eq!(one.unlock(&mut world, all(&file)), NLM4_GRANTED);
+    assert_eq!(grants(&world).len(), 1, "of the third");
+}
+
+#[test]
 fn hosts_reclaim_their_locks_after_a_restart_and_are_told_of_it() {
     let (mut world, _, (_, file), [mut one, _]) = setting();
     assert_eq!(one.lock(&mut world, all(&file)), NLM4_GRANTED);
