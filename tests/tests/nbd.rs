@@ -290,6 +290,7 @@ fn fio_verifies_what_it_wrote() {
                 "--size=48m",
                 "--verify=crc32c",
                 "--verify_fatal=1",
+                "--verify_state_save=0",
             ],
         );
         assert!(said.contains("err= 0"), "{said}");

@@ -122,8 +122,7 @@ fn read_line(
             "alldirs" | "quiet" | "noresvmnt" => {}
             "index" => {
                 let _ = value();
-                let why = "weft has no WebNFS";
-                import.report.add(at.place, &key.name, Lost, why);
+                (import.report).add(at.place, &key.name, Lost, "weft has no WebNFS");
             }
             "tls" => encrypted(import, &key, &["tls", "mtls"], &mut terms),
             "tlscert" => encrypted(import, &key, &["mtls"], &mut terms),

@@ -46,7 +46,8 @@ impl Nfsd {
                 Ok(Heard::NotYet)
             }
             DelegationHolder::Asked(at)
-                if now.saturating_sub(at) < PATIENCE && now.saturating_sub(since) < 2 * PATIENCE =>
+                if now.saturating_sub(at) < PATIENCE
+                    && now.saturating_sub(since) < 2 * PATIENCE =>
             {
                 Ok(Heard::NotYet)
             }
