@@ -553,10 +553,9 @@ impl Files {
         args: &OpenArgs<'_>,
     ) -> Result<OpenOutcome, StateRefused> {
         let owner = self.owner_id(args.client, OwnerKind::Open, args.owner);
-        // A client with a delegation may have closed what denies this.
-        file.check_delegations(self, args.client, args.share.breaks(), args.now)?;
         // Also what the owner itself has (RFC 8881, section 9.7).
         file.check_share(args.share)?;
+        file.check_delegations(self, args.client, args.share.breaks(), args.now)?;
         let known = file.opens.of_owner(owner).map(|open| open.state.clone());
         let is_new = known.is_none();
         let state = match known {
