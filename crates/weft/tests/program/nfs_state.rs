@@ -94,19 +94,23 @@ fn nfs_state_that_cannot_be_written_any_more_is_told_and_weft_serves() {
     let temporary = tempfile::tempdir().expect("a folder");
     let folder = temporary.path();
     let config = config(folder, CONFIG);
-    drop(serve(&config));
+    // As the same user both times, who may give files to no other.
+    let run = |before: &str, at: &Path| {
+        let script = format!("{before} shift && exec \"$@\"");
+        let mut command = Command::new("unshare");
+        command
+            .args(["-rm", "sh", "-c", &script, "sh"])
+            .arg(at)
+            .arg(env!("CARGO_BIN_EXE_weft"));
+        serve_by(command, &config, Stdio::piped())
+    };
+    drop(run("", folder));
     let [of_nfs] = &folders(folder)[..] else {
         panic!("{:?}", folders(folder));
     };
     let kept = fs::read(of_nfs.join("nfs-clients")).expect("it is there");
-    let script =
-        "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && shift && exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command
-        .args(["-rm", "sh", "-c", script, "sh"])
-        .arg(of_nfs)
-        .arg(env!("CARGO_BIN_EXE_weft"));
-    let serving = serve_by(command, &config, Stdio::piped());
+    let read_only = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" &&";
+    let serving = run(read_only, of_nfs);
     for part in [LOST, &*of_nfs.display().to_string(), "Read-only"] {
         assert!(serving.shown.contains(part), "{part}: {}", serving.shown);
     }
