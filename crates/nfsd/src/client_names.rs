@@ -92,7 +92,9 @@ impl ClientNames {
     /// The addresses whose look-up without a connection that waits is to begin.
     #[inline]
     pub fn take_asked(&self) -> Vec<IpAddr> {
-        match self.is_asked.swap(false, Ordering::AcqRel) {
+        // Each call looks here: all reactors share what is only read.
+        let is_asked = self.is_asked.load(Ordering::Relaxed);
+        match is_asked && self.is_asked.swap(false, Ordering::AcqRel) {
             true => self.begin_asked(),
             false => Vec::new(),
         }

@@ -297,8 +297,8 @@ impl Service {
         self.shared.prove(ProofKind::Named, address, step)
     }
 
-    /// The same of one that calls without a connection have come from: who sends those is not
-    /// known, so all share one turn.
+    /// The same of an address that datagrams have come from, or a connection that is gone. The
+    /// sender of a datagram is not proved, so all these share one turn.
     #[cold]
     pub(crate) fn look_up_asked(self: &Arc<Self>, address: IpAddr, now: Nanos) {
         let (service, clock) = (self.clone(), self.clock_from(now));

@@ -444,7 +444,8 @@ impl Nfsd {
     /// The calls to hosts that are to be made.
     #[inline]
     pub fn take_host_calls(&self) -> Vec<HostCall> {
-        if !self.hosts.has_calls.swap(false, Ordering::AcqRel) {
+        let has_calls = &self.hosts.has_calls;
+        if !has_calls.load(Ordering::Relaxed) || !has_calls.swap(false, Ordering::AcqRel) {
             return Vec::new();
         }
         std::mem::take(&mut self.hosts.inner().calls)
