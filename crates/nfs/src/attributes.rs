@@ -1,5 +1,5 @@
 //! Attributes by one table (RFC 7530 and RFC 8881, section 5; RFC 7862, section
-//! 12.2; RFC 8276, section 8): which there are, since when, how their values
+//! 12.2; RFC 8276, section 8; RFC 9754): which there are, since when, how their values
 //! are written, and which may be set.
 
 use auth::user::AccountKind;
@@ -411,7 +411,53 @@ const TABLE: &[AttributeRow] = &[
         2,
         Get(|v, _, to| v.system.has_xattrs.encode(to)),
     ),
+    AttributeRow(
+        nfs4::FATTR4_OPEN_ARGUMENTS,
+        2,
+        Get(|_, _, to| write_open_arguments(to)),
+    ),
 ];
+
+/// What OPEN understands, by kinds: share access, share deny, wants, claims, ways to create
+/// (RFC 9754, section 4).
+const OPEN_ARGUMENTS: [&[u32]; 5] = [
+    &[
+        nfs4::OPEN_ARGS_SHARE_ACCESS_READ,
+        nfs4::OPEN_ARGS_SHARE_ACCESS_WRITE,
+        nfs4::OPEN_ARGS_SHARE_ACCESS_BOTH,
+    ],
+    &[
+        nfs4::OPEN_ARGS_SHARE_DENY_NONE,
+        nfs4::OPEN_ARGS_SHARE_DENY_READ,
+        nfs4::OPEN_ARGS_SHARE_DENY_WRITE,
+        nfs4::OPEN_ARGS_SHARE_DENY_BOTH,
+    ],
+    &[
+        nfs4::OPEN_ARGS_SHARE_ACCESS_WANT_ANY_DELEG,
+        nfs4::OPEN_ARGS_SHARE_ACCESS_WANT_NO_DELEG,
+        nfs4::OPEN_ARGS_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION,
+    ],
+    &[
+        nfs4::OPEN_ARGS_OPEN_CLAIM_NULL,
+        nfs4::OPEN_ARGS_OPEN_CLAIM_PREVIOUS,
+        nfs4::OPEN_ARGS_OPEN_CLAIM_DELEGATE_CUR,
+        nfs4::OPEN_ARGS_OPEN_CLAIM_FH,
+        nfs4::OPEN_ARGS_OPEN_CLAIM_DELEG_CUR_FH,
+    ],
+    &[
+        nfs4::OPEN_ARGS_CREATEMODE_UNCHECKED4,
+        nfs4::OPEN_ARGS_CREATE_MODE_GUARDED,
+        nfs4::OPEN_ARGS_CREATEMODE_EXCLUSIVE4,
+        nfs4::OPEN_ARGS_CREATE_MODE_EXCLUSIVE4_1,
+    ],
+];
+
+fn write_open_arguments(to: &mut Vec<u8>) {
+    for numbers in OPEN_ARGUMENTS {
+        let bits = numbers.iter().fold(0, |bits, number| bits | 1 << number);
+        write_bitmap([bits, 0, 0], to);
+    }
+}
 
 type Bits = [u32; WORDS];
 

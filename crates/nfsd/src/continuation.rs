@@ -121,6 +121,8 @@ pub(crate) enum ThenOpen {
     Delegated(Box<Opening>),
     /// CLOSE, whose state is gone, has let the file go.
     Closed(OwnerRequest),
+    /// DELEGRETURN likewise, of a delegation instead of an open.
+    Returned,
 }
 
 /// How an operation goes on.

@@ -2,6 +2,7 @@
 //! 18.5, 18.6, 18.38, 18.48).
 
 use nfs::server::files::{Special, StateKind};
+use store::fs::{FileId, FsOp};
 use wire::nfs4::{
     DELEGPURGE4args, DELEGRETURN4args, FREE_STATEID4args, SEQ4_STATUS_ADMIN_STATE_REVOKED,
     SEQ4_STATUS_RECALLABLE_STATE_REVOKED, TEST_STATEID4args, TEST_STATEID4resok, nfsstat4,
@@ -9,7 +10,8 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List};
 
-use crate::call::{OperationOutcome, RunningCall};
+use crate::call::{Ask, OperationOutcome, RunningCall};
+use crate::continuation::{Continuation, ThenOpen};
 
 /// The status flags that are cleared when a client has freed all that was revoked.
 const REVOKED: u32 = SEQ4_STATUS_RECALLABLE_STATE_REVOKED | SEQ4_STATUS_ADMIN_STATE_REVOKED;
@@ -33,7 +35,16 @@ pub(crate) fn delegreturn<'a>(
         return Err(nfsstat4::NFS4ERR_BAD_STATEID);
     }
     run.nfsd.files.return_delegation(&known.state)?;
-    run.ok(|_| {})
+    match known.state.holds_file() {
+        false => run.ok(|_| {}),
+        true => run.ask_file_system(Ask {
+            op: FsOp::Close {
+                file: FileId(key.1),
+            },
+            is_open: true,
+            then: Continuation::Open(ThenOpen::Returned),
+        }),
+    }
 }
 
 pub(crate) fn free_stateid<'a>(

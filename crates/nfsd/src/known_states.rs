@@ -121,6 +121,7 @@ mod tests {
                 file: (1, file),
                 share: ShareReservation { access: 1, deny: 0 },
                 delegate: None,
+                open_xor_delegation: false,
                 must_confirm: false,
                 now: 0,
             });

@@ -11,16 +11,17 @@ use nfs::server::files::{
 use store::fs::{self, Error, FileId, FsOp, New, Output, SetAttr};
 use wire::nfs4::{
     CLOSE4args, OPEN_CONFIRM4args, OPEN_DOWNGRADE4args, OPEN4_RESULT_CONFIRM,
-    OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_MAY_NOTIFY_LOCK, OPEN4args, OPEN4resok, bitmap4,
-    change_info4, createhow4, nfs_argop4, nfs_space_limit4, nfsace4, nfsstat4, open_claim4,
-    open_delegation4, open_none_delegation4, open_read_delegation4, open_write_delegation4,
-    openflag4, why_no_delegation4,
+    OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_MAY_NOTIFY_LOCK, OPEN4_RESULT_NO_OPEN_STATEID,
+    OPEN4args, OPEN4resok, bitmap4, change_info4, createhow4, nfs_argop4, nfs_space_limit4,
+    nfsace4, nfsstat4, open_claim4, open_delegation4, open_none_delegation4, open_read_delegation4,
+    open_write_delegation4, openflag4, why_no_delegation4,
 };
 use wire::nfs4::{
     FATTR4_SIZE, OPEN4_SHARE_ACCESS_BOTH, OPEN4_SHARE_ACCESS_WANT_ANY_DELEG,
     OPEN4_SHARE_ACCESS_WANT_DELEG_MASK, OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
-    OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE, OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
-    OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG, OPEN4_SHARE_DENY_BOTH, open_delegation_type4,
+    OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE, OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION,
+    OPEN4_SHARE_ACCESS_WANT_READ_DELEG, OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG, OPEN4_SHARE_DENY_BOTH,
+    open_delegation_type4,
 };
 use wire::xdr::{Encode, List, Opaque};
 
@@ -34,6 +35,8 @@ use crate::pseudo::PseudoPlace;
 const OPEN_BYTES: u32 = 256;
 /// When a delegation is wanted: as soon as there is one, or the client is asked.
 const WANT_WHEN: u32 = 0x30000;
+/// What is wanted of delegations since version 4.1.
+const WANTS: u32 = OPEN4_SHARE_ACCESS_WANT_DELEG_MASK | WANT_WHEN;
 const ANSWERED: &str = "each question has its answer";
 
 pub(crate) fn resume<'a>(
@@ -52,6 +55,7 @@ pub(crate) fn resume<'a>(
         ThenOpen::Truncated(opening) => (truncated, opening),
         ThenOpen::Delegated(opening) => (delegated, opening),
         ThenOpen::Closed(turn) => return turn.end(run, closed),
+        ThenOpen::Returned => return run.ok(|_| {}),
     };
     go_on(run, then, opening, result)
 }
@@ -203,7 +207,8 @@ fn take_turn(
 fn check(run: &mut RunningCall<'_>, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
     let known = match run.minor() {
         0 => OPEN4_SHARE_ACCESS_BOTH,
-        _ => OPEN4_SHARE_ACCESS_BOTH | OPEN4_SHARE_ACCESS_WANT_DELEG_MASK | WANT_WHEN,
+        1 => OPEN4_SHARE_ACCESS_BOTH | WANTS,
+        _ => OPEN4_SHARE_ACCESS_BOTH | WANTS | OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION,
     };
     let access = args.share_access & OPEN4_SHARE_ACCESS_BOTH;
     let has_bad_share =
@@ -427,8 +432,26 @@ fn owned<'a>(
     let Output::Attr(attr) = run.done(result)? else {
         unreachable!("{ANSWERED}");
     };
-    let is_owner = attr.uid == run.identity().uid;
-    Ok(Go::On(opening.op(), is_owner, ThenOpen::Held))
+    let was_allowed = attr.uid == run.identity().uid || is_delegated(run, opening);
+    Ok(Go::On(opening.op(), was_allowed, ThenOpen::Held))
+}
+
+/// Whether the user was allowed as much by the OPEN that the delegation came with. There may be
+/// no other state that says so.
+fn is_delegated(run: &mut RunningCall<'_>, opening: &Opening) -> bool {
+    let stateid = match args(run).claim {
+        open_claim4::CLAIM_DELEGATE_CUR(current) => current.delegate_stateid,
+        open_claim4::CLAIM_DELEG_CUR_FH(stateid) => stateid,
+        _ => return false,
+    };
+    let (Ok(key), Ok(known)) = (key(run, opening), run.find_state(&stateid)) else {
+        return false;
+    };
+    let state = &known.state;
+    state.kind == StateKind::Delegation
+        && !state.is_over()
+        && (state.file, state.uid) == (key, run.identity().uid)
+        && state.check_access(opening.share.access).is_ok()
 }
 
 fn held<'a>(
@@ -510,6 +533,7 @@ fn try_grant(
         file: key,
         share: opening.share,
         delegate: wants_delegation(run, &args).then_some(&handle[..]),
+        open_xor_delegation: args.share_access & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION != 0,
         must_confirm: !is_confirmed,
         now: run.now,
     };
@@ -598,8 +622,11 @@ fn truncated<'a>(
         && let Some(opened) = opening.opened.take()
     {
         // Its client never hears of a delegation.
-        if let Some(delegation) = &opened.delegation {
-            let _ = run.nfsd.files.return_delegation(delegation);
+        if let Some(delegation) = &opened.delegation
+            && run.nfsd.files.return_delegation(delegation).is_ok()
+            && delegation.holds_file()
+        {
+            run.nfsd.close_later(delegation.file);
         }
         // It is as if it had not been opened.
         if opened.is_new && run.nfsd.files.close(&opened.state) == Ok(true) {
@@ -657,7 +684,11 @@ fn answer<'a>(run: &mut RunningCall<'a>, opening: Box<Opening>) -> OperationOutc
         let args = args(run);
         let size = [1 << FATTR4_SIZE];
         let resok = OPEN4resok {
-            stateid: opened.stateid,
+            // No state id of an open is all zero (RFC 9754, section 5).
+            stateid: match opened.state.kind {
+                StateKind::Open => opened.stateid,
+                _ => files::ANONYMOUS,
+            },
             cinfo: change,
             rflags: result_flags(run, &opened),
             attrset: attributes_set(&args, is_made, truncates.then_some(&size)),
@@ -676,7 +707,11 @@ fn result_flags(run: &RunningCall<'_>, opened: &OpenOutcome) -> u32 {
         0 => 0,
         _ => OPEN4_RESULT_MAY_NOTIFY_LOCK,
     };
-    OPEN4_RESULT_LOCKTYPE_POSIX | confirm | notify
+    let no_open = match opened.state.kind {
+        StateKind::Open => 0,
+        _ => OPEN4_RESULT_NO_OPEN_STATEID,
+    };
+    OPEN4_RESULT_LOCKTYPE_POSIX | confirm | notify | no_open
 }
 
 /// Attributes that this OPEN has set.

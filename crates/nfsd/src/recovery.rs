@@ -28,6 +28,9 @@ impl Nfsd {
         self.remove_gone_clients();
         let lease = self.settings.server.lease;
         for state in self.files.revoke_overdue(lease, now) {
+            if state.holds_file() {
+                self.close_later(state.file);
+            }
             if let Some(client) = self.server.client(state.client) {
                 client.set_status_flags(SEQ4_STATUS_RECALLABLE_STATE_REVOKED, 0);
             }

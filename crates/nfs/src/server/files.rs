@@ -32,10 +32,10 @@ pub use locking::{LockArgs, Waiter};
 pub use nlm::NlmOwner;
 pub use owner::{LastAnswer, Owner, OwnerKind, RequestBegun, uses_seqid};
 pub use removal::{Removal, Removed};
-use state::{CLOSING, GONE, REVOKED, UNCONFIRMED, UNLOCKED};
 pub use state::{
-    INVALID, READ, ShareReservation, Special, State, StateKind, WRITE, stateid, words,
+    ANONYMOUS, INVALID, READ, ShareReservation, Special, State, StateKind, WRITE, stateid, words,
 };
+use state::{CLOSING, GONE, IS_ALONE, REVOKED, UNCONFIRMED, UNLOCKED};
 
 /// A file: the file system, and the file in it.
 pub type FileKey = (u64, u64);
@@ -222,6 +222,8 @@ pub struct OpenArgs<'a> {
     /// A delegation is welcome, of writing where the open is, and can be recalled: the file
     /// handle by which the client has the file.
     pub delegate: Option<&'a [u8]>,
+    /// A delegation is welcome instead of an open (RFC 9754, section 5).
+    pub open_xor_delegation: bool,
     /// OPEN_CONFIRM is to come before the state is good for anything.
     pub must_confirm: bool,
     /// Now.
@@ -231,7 +233,7 @@ pub struct OpenArgs<'a> {
 /// What OPEN came to.
 #[derive(Clone, Debug)]
 pub struct OpenOutcome {
-    /// The open.
+    /// The open, or the delegation that there is instead of it.
     pub state: Arc<State>,
     /// Its state id by this very OPEN.
     pub stateid: stateid4,
@@ -558,6 +560,20 @@ impl Files {
         file.check_delegations(self, args.client, args.share.breaks(), args.now)?;
         let known = file.opens.of_owner(owner).map(|open| open.state.clone());
         let is_new = known.is_none();
+        // A delegation denies nothing: what denies is an open.
+        if is_new
+            && args.open_xor_delegation
+            && args.share.deny == 0
+            && let Some(state) = self.delegate(file, args)
+        {
+            state.mark(IS_ALONE);
+            return Ok(OpenOutcome {
+                stateid: stateid(self.boot, &state),
+                state: state.clone(),
+                is_new,
+                delegation: Some(state),
+            });
+        }
         let state = match known {
             Some(state) if state.is_closing() => {
                 return Err(StateRefused::Status(nfsstat4::NFS4ERR_DELAY));

@@ -16,7 +16,7 @@ use nfsstat4::*;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nfs.md");
 
 /// Attributes by their numbers, as the standards call them.
-const ATTRIBUTES: [&str; 83] = [
+const ATTRIBUTES: [&str; 87] = [
     "supported_attrs",
     "type",
     "fh_expire_type",
@@ -100,6 +100,10 @@ const ATTRIBUTES: [&str; 83] = [
     "sec_label",
     "mode_umask",
     "xattr_support",
+    "offline",
+    "time_deleg_access",
+    "time_deleg_modify",
+    "open_arguments",
 ];
 
 fn told(status: nfsstat4) -> &'static str {

@@ -8,6 +8,7 @@ mod hostile;
 mod leases;
 mod locks;
 mod nlm;
+mod open_xor_delegation;
 mod quotas;
 mod recovery;
 mod retention;

@@ -25,6 +25,7 @@ pub fn leave_states(nfsd: &Nfsd, now: Nanos) {
             file: (u64::MAX, 1),
             share: ShareReservation { access: 3, deny: 0 },
             delegate: None,
+            open_xor_delegation: false,
             must_confirm: false,
             now,
         });

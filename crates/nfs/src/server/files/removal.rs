@@ -38,7 +38,8 @@ enum RemovalScope {
 /// What one step has taken away.
 #[derive(Debug, Default)]
 pub struct Removed {
-    /// The files that were open, one for each open: the file system is to be told.
+    /// The files that were held ([`State::holds_file`]), one for each state: the file system is
+    /// to be told.
     pub closed: Vec<FileKey>,
     /// Clients that have lost something to the administrator.
     pub losers: Vec<clientid4>,
@@ -184,6 +185,7 @@ impl Files {
                     file.change_locks(&state.owner, |locks| locks.unlock_all(state.owner.id));
             }
             StateKind::Delegation => {
+                taken.was_open = state.holds_file();
                 self.delegations.fetch_sub(1, Ordering::Relaxed);
                 work::spend(file.delegations.len() as u64);
                 file.delegations.retain(|d| !Arc::ptr_eq(&d.state, state));

@@ -66,6 +66,8 @@ pub(super) const UNCONFIRMED: u64 = 1 << 12;
 pub(super) const CLOSING: u64 = 1 << 13;
 /// CLOSE has let locks go that others may wait for.
 pub(super) const UNLOCKED: u64 = 1 << 14;
+/// A delegation instead of an open.
+pub(super) const IS_ALONE: u64 = 1 << 15;
 
 impl State {
     pub(super) fn new(
@@ -128,6 +130,12 @@ impl State {
     /// Whether the client was asked to return it.
     pub fn is_recalled(&self) -> bool {
         self.word() & RECALLED != 0
+    }
+
+    /// Whether the file system holds the file for it: for an open, or a delegation that there
+    /// is instead of one (RFC 9754, section 5). It is to be told when that ends.
+    pub fn holds_file(&self) -> bool {
+        self.kind == StateKind::Open || self.word() & IS_ALONE != 0
     }
 
     /// Whether CLOSE is at it: it is not to be changed any more.
@@ -262,6 +270,12 @@ pub enum Special {
     /// Never right.
     Invalid,
 }
+
+/// The state id of reading and writing without a state.
+pub const ANONYMOUS: stateid4 = stateid4 {
+    seqid: 0,
+    other: [0; 12],
+};
 
 /// The state id that is never right: what CLOSE gives back.
 pub const INVALID: stateid4 = stateid4 {

@@ -22,6 +22,7 @@ fn open(files: &Files, client: clientid4, owner: &[u8]) -> Arc<State> {
             deny: 0,
         },
         delegate: None,
+        open_xor_delegation: false,
         must_confirm: false,
         now: 0,
     });
