@@ -21,8 +21,9 @@ const REST: Nanos = 30_000_000_000;
 /// Delegations of one file at most: all of them are recalled at once.
 const OF_FILE_MAX: usize = 1024;
 
-/// Places that remember recalls; files share them.
-pub(super) const RECALLS: usize = 1024;
+/// Places that remember recalls and changes; files share them. A client that removes a tree of
+/// thousands of files and makes another is to find most of them free.
+pub(super) const RECALLS: usize = 64 * 1024;
 
 /// A delegation to be recalled.
 #[derive(Clone, Debug)]
