@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 use server::metrics::{BOUNDS, Histogram, Metrics, TLS_FAILURES, TlsCounts, bound};
 use server::{COUNTS, CountKind};
 use store::ScrubState;
+use store::fs::{QuotaLimits, QuotaSubject};
 
 /// The media type of the text.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -117,6 +118,7 @@ impl Collector for Exposition {
         self.encode_peers(to)?;
         self.encode_tls(to)?;
         self.encode_limits(to)?;
+        self.encode_quotas(to)?;
         self.encode_checksums(to)?;
         self.encode_shared(to)?;
         self.encode_mirrors(to)?;
@@ -367,6 +369,49 @@ impl Exposition {
             "weft_scrub_read_bytes",
             "Bytes that scrubs of a volume have read",
             scrubs().map(|(labels, scrub)| (labels, scrub.read_bytes)),
+        )
+    }
+
+    fn encode_quotas(&self, to: &mut Families<'_>) -> fmt::Result {
+        let all = || {
+            let quotas = self.metrics.quotas.iter();
+            quotas.map(|told| {
+                let labels = vec![("file_system", &*told.file_system), ("quota", &*told.quota)];
+                (labels, &told.usage)
+            })
+        };
+        // Each user has another usage.
+        let used = || all().filter(|(_, usage)| usage.subject != QuotaSubject::EachUser);
+        let limits = |of: fn(&QuotaLimits) -> [Option<u64>; 2]| {
+            all().flat_map(move |(labels, usage)| {
+                let pairs = ["hard", "soft"].into_iter().zip(of(&usage.limits));
+                let set = pairs.filter_map(|(limit, value)| Some((limit, value?)));
+                set.map(move |(limit, value)| {
+                    let limit = [("limit", limit)];
+                    ([&labels[..], &limit[..]].concat(), value)
+                })
+                .collect::<Vec<_>>()
+            })
+        };
+        to.gauges(
+            "weft_quota_used_bytes",
+            "Bytes that the user, group or tree of a quota has",
+            used().map(|(labels, usage)| (labels, usage.bytes)),
+        )?;
+        to.gauges(
+            "weft_quota_used_objects",
+            "Objects that the user, group or tree of a quota has",
+            used().map(|(labels, usage)| (labels, usage.objects)),
+        )?;
+        to.gauges(
+            "weft_quota_limit_bytes",
+            "Bytes that a quota allows: hard or soft",
+            limits(|limits| [limits.hard_bytes, limits.soft_bytes]),
+        )?;
+        to.gauges(
+            "weft_quota_limit_objects",
+            "Objects that a quota allows: hard or soft",
+            limits(|limits| [limits.hard_objects, limits.soft_objects]),
         )
     }
 

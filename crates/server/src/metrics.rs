@@ -9,6 +9,7 @@ use engine::sample::Stage;
 pub use engine::tls_meter::TlsCounts;
 use link::StreamProblem;
 use nvmf::rdma::TerminateCount;
+use store::fs::QuotaUsage;
 pub use store::meter::{BOUNDS, Histogram, OpCounts, SIZE_BOUNDS, bound};
 use store::meter::{IoMeter, IoOp};
 use store::{MirrorStatus, PathStatus, ScrubStatus};
@@ -53,6 +54,8 @@ pub struct Metrics {
     pub paths: Vec<(String, PathStatus)>,
     /// What has waited for limits of what is read and written in a second.
     pub limits: Vec<LimitFigures>,
+    /// How the quotas stand that the configuration has.
+    pub quotas: Vec<QuotaMetrics>,
     /// Refusals by kind.
     pub refusals: Vec<(&'static str, u64)>,
     /// Streams by RDMA that ended by a Terminate: of what, and by which.
@@ -98,6 +101,17 @@ pub struct HostMetrics {
     pub ops: [(&'static str, OpCounts, Histogram); IoOp::ALL.len()],
     /// By stage.
     pub stages: Vec<(&'static str, Histogram)>,
+}
+
+/// How a quota of the configuration stands.
+#[derive(Debug)]
+pub struct QuotaMetrics {
+    /// The quota's name.
+    pub quota: String,
+    /// The name of the file system.
+    pub file_system: String,
+    /// What its subject has and may have. One of each user has nothing itself.
+    pub usage: QuotaUsage,
 }
 
 /// What clients of NFS have.
@@ -161,6 +175,7 @@ impl Running {
             mirrors: self.mirrors(),
             paths: self.paths(),
             limits: engine.rate_limits.figures(),
+            quotas: self.quota_metrics(),
             refusals: refusals.map(|(kind, times)| (kind.0, times)).collect(),
             terminates: self.terminates(),
             reactors: self.reports(),
@@ -203,6 +218,21 @@ impl Running {
             Some((volume.info().name.clone(), scrub.status()))
         });
         scrubs.collect()
+    }
+
+    /// How each quota stands. Users without one of their own are not told of one by one, as there
+    /// may be any number of them.
+    fn quota_metrics(&self) -> Vec<QuotaMetrics> {
+        let state = self.shared.state();
+        let told = state.quotas.iter().filter_map(|spec| {
+            let quotas = state.file_system(&spec.file_system)?.quotas()?;
+            Some(QuotaMetrics {
+                quota: spec.name.clone(),
+                file_system: spec.file_system.clone(),
+                usage: quotas.usage_of(&spec.quota.subject),
+            })
+        });
+        told.collect()
     }
 
     /// How each mirror stands, by its name.

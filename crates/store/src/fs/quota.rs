@@ -645,13 +645,16 @@ impl Quotas {
         }
     }
 
-    /// How a user or a group stands; one that has nothing too.
+    /// How a user, a group or a tree stands; one that has nothing too, as each user that has
+    /// no limits of its own.
     pub fn usage_of(&self, subject: &QuotaSubject) -> QuotaUsage {
         let accounts = self.read();
+        let mut trees = accounts.trees.iter().chain([&self.whole]);
         let found = match subject {
             QuotaSubject::User(uid) => accounts.users.get(uid),
             QuotaSubject::Group(gid) => accounts.groups.get(gid),
-            QuotaSubject::EachUser | QuotaSubject::Tree(_) => None,
+            QuotaSubject::Tree(_) => trees.find(|tree| tree.subject == *subject),
+            QuotaSubject::EachUser => None,
         };
         if let Some(account) = found {
             return account.usage();

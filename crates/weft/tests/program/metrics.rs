@@ -279,6 +279,63 @@ fn metrics_tell_hosts_that_are_connected_and_forget_volumes_that_are_gone() {
     end_in_order(measured.serving);
 }
 
+/// Series are as many as there are tables, however many users there are.
+#[test]
+fn metrics_tell_what_quotas_of_the_configuration_have_and_allow() {
+    let port = free_port();
+    let file = file(&format!(
+        "[[file_system]]\nname = \"files\"\nkind = \"mem\"\nsize = \"64MiB\"\n\
+         [[export]]\npath = \"/m\"\nfile_system = \"files\"\nallow_any_client = true\n\
+         [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"nfs\"\n\
+         [[quota]]\nname = \"all\"\nfile_system = \"files\"\ntree = \"/\"\n\
+         hard_bytes = \"32MiB\"\nsoft_bytes = \"16MiB\"\n\
+         [[quota]]\nname = \"project\"\nfile_system = \"files\"\ntree = \"/projects/a\"\n\
+         soft_objects = 7\n\
+         [[quota]]\nname = \"ann\"\nfile_system = \"files\"\nuser = 1000\nhard_objects = 9\n\
+         [[quota]]\nname = \"others\"\nfile_system = \"files\"\neach_user = true\n\
+         hard_bytes = \"1MiB\"\n\
+         [admin]\nsocket = \"admin.sock\"\nstate = \"state\"\n"
+    ));
+    let serving = serve(&file.path);
+    let request = b"GET /metrics HTTP/1.0\r\nHost: weft\r\n\r\n";
+    let answer = crate::admin::exchange(&file.path.with_file_name("admin.sock"), request);
+    let value = |name: &str, quota: &str, limit: &str| {
+        sum(&answer, name, &[&format!("quota=\"{quota}\""), limit])
+    };
+    // The uppermost directory, and the two of the tree.
+    assert_eq!(value("weft_quota_used_objects", "all", ""), 3.0);
+    assert_eq!(value("weft_quota_used_objects", "project", ""), 1.0);
+    assert_eq!(value("weft_quota_used_objects", "ann", ""), 0.0);
+    assert!(value("weft_quota_used_bytes", "all", "") > 0.0);
+    let mib = f64::from(1 << 20);
+    assert_eq!(
+        value("weft_quota_limit_bytes", "all", r#"limit="hard""#),
+        32.0 * mib
+    );
+    assert_eq!(
+        value("weft_quota_limit_bytes", "all", r#"limit="soft""#),
+        16.0 * mib
+    );
+    assert_eq!(
+        value("weft_quota_limit_bytes", "others", r#"limit="hard""#),
+        mib
+    );
+    assert_eq!(
+        value("weft_quota_limit_objects", "project", r#"limit="soft""#),
+        7.0
+    );
+    assert_eq!(
+        value("weft_quota_limit_objects", "ann", r#"limit="hard""#),
+        9.0
+    );
+    let count = |name: &str| answer.lines().filter(|line| line.starts_with(name)).count();
+    assert_eq!(count("weft_quota_used_bytes{"), 3);
+    assert_eq!(count("weft_quota_used_objects{"), 3);
+    assert_eq!(count("weft_quota_limit_bytes{"), 3);
+    assert_eq!(count("weft_quota_limit_objects{"), 2);
+    end_in_order(serving);
+}
+
 #[test]
 #[needs(program("readelf"))]
 fn binary_has_the_probe_of_stages_that_is_documented() {
