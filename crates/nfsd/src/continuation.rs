@@ -90,6 +90,7 @@ pub(crate) enum ThenData {
     Commit,
     Seek,
     Change,
+    ReadAhead,
 }
 
 /// How an operation goes on.

@@ -58,6 +58,9 @@ pub(crate) fn resume<'a>(
             run.ok(|to| resok.encode(to))
         }
         (ThenData::Change, Ok(Output::Done)) => run.ok(|_| ()),
+        (ThenData::ReadAhead, Ok(Output::ReadAhead(reads))) => {
+            advised(run, if reads { WILLNEED } else { 0 })
+        }
         _ => unreachable!("{ANSWERED}"),
     }
 }
@@ -443,14 +446,31 @@ pub(crate) fn clone<'a>(run: &mut RunningCall<'a>, args: &CLONE4args) -> Operati
     ask_file_system(run, op, of_source && of_target, ThenData::Change)
 }
 
-/// Advice is not followed, which the standard lets one say by an empty answer
-/// (RFC 7862, section 15.5).
+/// IO_ADVISE4_WILLNEED in the first word of a bitmap of hints (RFC 7862, section 15.5).
+const WILLNEED: u32 = 1 << 4;
+
+/// Hints that are not followed are left out of the answer (RFC 7862, section 15.5): all but
+/// WILLNEED are about what all clients of the file share.
 pub(crate) fn io_advise<'a>(
     run: &mut RunningCall<'a>,
     args: &IO_ADVISE4args<'a>,
 ) -> OperationOutcome<'a> {
-    run.current()?;
-    state::check_io(run, &args.iaa_stateid, READ)?;
-    let none: bitmap4<'_> = List::Of(&[]);
-    run.ok(|to| none.encode(to))
+    let place = run.current()?;
+    let is_open = state::check_io(run, &args.iaa_stateid, READ)?;
+    if args.iaa_hints.iter().next().unwrap_or(0) & WILLNEED == 0 {
+        return advised(run, 0);
+    }
+    let op = FsOp::ReadAhead {
+        file: file(place),
+        offset: args.iaa_offset,
+        len: args.iaa_count,
+    };
+    ask_file_system(run, op, is_open, ThenData::ReadAhead)
+}
+
+/// The answer to IO_ADVISE: the hints that are followed.
+fn advised<'a>(run: &mut RunningCall<'a>, followed: u32) -> OperationOutcome<'a> {
+    let words = [followed];
+    let hints: bitmap4<'_> = List::Of(&words[..usize::from(followed != 0)]);
+    run.ok(|to| hints.encode(to))
 }

@@ -524,6 +524,7 @@ pub(crate) fn answer(view: &View, op: &FsOp<'_>) -> Result<Output, Error> {
         | FsOp::Write { .. }
         | FsOp::Commit { .. }
         | FsOp::Seek { .. }
+        | FsOp::ReadAhead { .. }
         | FsOp::Open { .. } => Err(Error::IsDir),
         FsOp::GetXattr { .. } | FsOp::ListXattrs { .. } => Err(Error::NotSupp),
         _ => Err(Error::RoFs),

@@ -633,6 +633,9 @@ impl DirInner {
                 Output::Change(self.remove_xattr(caller, (file, name), synced)?)
             }
             FsOp::Seek { file, offset, what } => self.seek(caller, file, offset, what)?,
+            FsOp::ReadAhead { file, offset, len } => {
+                Output::ReadAhead(self.read_ahead(caller, file, (offset, len))?)
+            }
             FsOp::Statfs { .. } => Output::Statfs(self.statfs()?),
             _ => {
                 self.run_without_output(caller, op)?;

@@ -225,6 +225,10 @@ impl MemoryInner {
                 Output::Done
             }
             FsOp::Seek { file, offset, what } => self.seek(caller, file, offset, what)?,
+            FsOp::ReadAhead { file, .. } => {
+                self.table.read(file)?.check_read(caller)?;
+                Output::ReadAhead(false)
+            }
             FsOp::GetXattr { file, name } => Output::Bytes(self.get_xattr(caller, file, name)?),
             FsOp::SetXattr {
                 file,

@@ -229,6 +229,15 @@ pub enum FsOp<'a> {
         /// What.
         what: Seek,
     },
+    /// A range will be read soon: [`Output::ReadAhead`].
+    ReadAhead {
+        /// Which file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes; 0 for all up to the end of the file.
+        len: u64,
+    },
     /// Makes a range of one file that of another, in one step to all others:
     /// [`Output::Done`]. An error other than [`Error::NoSpc`] and
     /// [`Error::DQuot`] leaves it as it was.
@@ -516,6 +525,8 @@ pub enum Output {
         /// That is the end of the file, and nothing of the kind is before it.
         is_end: bool,
     },
+    /// Whether the range is read ahead.
+    ReadAhead(bool),
     /// So many bytes were copied.
     Copied(u64),
     /// Room.

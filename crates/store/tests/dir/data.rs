@@ -368,6 +368,22 @@ fn share(place: &Place) {
 }
 
 #[test]
+fn only_bytes_that_a_file_has_are_read_ahead() {
+    let place = Place::new();
+    let fs = place.open();
+    let mut user = User::root(&fs);
+    let top = user.top();
+    let file = user.file(top, b"f");
+    user.write(file, 0, b"data").unwrap();
+    let mut ahead = |file, offset, len| user.run(FsOp::ReadAhead { file, offset, len });
+    assert_eq!(ahead(file, 0, 0), Ok(Output::ReadAhead(true)));
+    assert_eq!(ahead(file, 2, u64::MAX), Ok(Output::ReadAhead(true)));
+    assert_eq!(ahead(file, 4, 0), Ok(Output::ReadAhead(false)));
+    assert_eq!(ahead(file, u64::MAX, 1), Ok(Output::ReadAhead(false)));
+    assert_eq!(ahead(top, 0, 0), Err(Error::IsDir));
+}
+
+#[test]
 fn holes_are_found() {
     let place = Place::new();
     let fs = place.open();

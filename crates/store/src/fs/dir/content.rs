@@ -2,12 +2,15 @@
 //! themselves go through the reactor ([`super::task`]).
 
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use faults::Fault;
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, fstatvfs, seek};
+use rustix::fs::{
+    Advice, FallocateFlags, OFlags, SeekFrom, copy_file_range, fadvise, fallocate, fstatvfs, seek,
+};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::attributes::no_file;
@@ -24,6 +27,9 @@ use crate::fs::{
 
 /// Bytes that are copied before others have their turn.
 const COPY_STEP_BYTES: u64 = 8 << 20;
+/// Bytes of a range that are read ahead: one caller takes no more of the page cache, and of a
+/// thread, at a time.
+const READ_AHEAD_BYTES: u64 = 32 << 20;
 /// Bytes that are copied at a time where the kernel does not.
 const COPY_BYTES: usize = 256 << 10;
 
@@ -322,6 +328,29 @@ impl DirInner {
         };
         let is_end = offset == size;
         Ok(Output::Found { offset, is_end })
+    }
+
+    /// Has the kernel read a range into the page cache; whether it does.
+    pub(super) fn read_ahead(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        (offset, len): (u64, u64),
+    ) -> Result<bool, Error> {
+        let ready = self.ready_to_read(caller, file)?;
+        let rest = self.size_now(&ready)?.saturating_sub(offset);
+        let len = match len {
+            0 => rest,
+            len => len.min(rest),
+        };
+        // What goes past the page cache is not looked for there, and to the kernel a length of 0
+        // is all of the file.
+        match NonZeroU64::new(len.min(READ_AHEAD_BYTES)) {
+            Some(len) if !self.is_direct => {
+                Ok(fadvise(&*ready.fd, offset, Some(len), Advice::WillNeed).is_ok())
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Both files, and how many bytes there are to move, of which `done` were moved.

@@ -198,9 +198,29 @@ fn without_names(op: &FsOp<'_>) -> FsOp<'static> {
             name_bytes_max,
             with_attrs,
         },
+        FsOp::ListXattrs {
+            file,
+            cookie,
+            name_bytes_max,
+        } => FsOp::ListXattrs {
+            file,
+            cookie,
+            name_bytes_max,
+        },
+        FsOp::Statfs { file } => FsOp::Statfs { file },
+        FsOp::Open { file, read, write } => FsOp::Open { file, read, write },
+        FsOp::Close { file } => FsOp::Close { file },
+        _ => of_a_range(op),
+    }
+}
+
+/// Those of a range of a file.
+fn of_a_range(op: &FsOp<'_>) -> FsOp<'static> {
+    match *op {
         FsOp::Allocate { file, offset, len } => FsOp::Allocate { file, offset, len },
         FsOp::Deallocate { file, offset, len } => FsOp::Deallocate { file, offset, len },
         FsOp::Seek { file, offset, what } => FsOp::Seek { file, offset, what },
+        FsOp::ReadAhead { file, offset, len } => FsOp::ReadAhead { file, offset, len },
         FsOp::Clone {
             from,
             from_offset,
@@ -227,18 +247,6 @@ fn without_names(op: &FsOp<'_>) -> FsOp<'static> {
             to_offset,
             len,
         },
-        FsOp::ListXattrs {
-            file,
-            cookie,
-            name_bytes_max,
-        } => FsOp::ListXattrs {
-            file,
-            cookie,
-            name_bytes_max,
-        },
-        FsOp::Statfs { file } => FsOp::Statfs { file },
-        FsOp::Open { file, read, write } => FsOp::Open { file, read, write },
-        FsOp::Close { file } => FsOp::Close { file },
         _ => unreachable!("data has no way through here, and the others have names"),
     }
 }
