@@ -175,9 +175,17 @@ impl WeftProcess {
         self.home.path()
     }
 
-    /// What a command prints that is asked at its admin socket `admin.sock`: that is there a
-    /// moment after hosts are served. Panics with what it said when it is refused.
+    /// What a command prints that is asked at its admin socket `admin.sock`. Panics with what it
+    /// said when it is refused.
     pub fn run(&self, words: &[&str]) -> String {
+        let printed = output(&mut self.command(words));
+        let printed = printed.unwrap_or_else(|why| panic!("weft {words:?}: {why}"));
+        String::from_utf8_lossy(&printed).trim_end().to_owned()
+    }
+
+    /// A command that asks at its admin socket `admin.sock`: that is there a moment after hosts
+    /// are served.
+    pub fn command(&self, words: &[&str]) -> Command {
         let socket = self.home().join("admin.sock");
         let end = Instant::now() + START_MAX;
         while !socket.exists() {
@@ -186,8 +194,7 @@ impl WeftProcess {
         }
         let mut command = tied(binary());
         command.args(words).arg("--at").arg(socket);
-        let printed = output(&mut command).unwrap_or_else(|why| panic!("weft {words:?}: {why}"));
-        String::from_utf8_lossy(&printed).trim_end().to_owned()
+        command
     }
 
     /// What all its processes have logged by now.

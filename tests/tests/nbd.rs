@@ -9,6 +9,7 @@ use interop::systems::RELEASE;
 use interop::weft::{WeftProcess, free_address};
 use needs::needs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use testkit::Mounted;
 
@@ -51,6 +52,8 @@ clients = ["192.0.2.0/24"]
 [[listener]]
 address = "{address}"
 protocol = "nbd"
+[admin]
+socket = "admin.sock"
 "#
     )
 }
@@ -268,6 +271,99 @@ fn qemu_converts_compares_and_writes_in_all_ways() {
         said.contains("not available") || said.contains("no such export"),
         "{said}"
     );
+    served.target.expect_orderly_end();
+}
+
+/// `weft volume` with QEMU's programs of the packages.
+fn weft_volume(served: &Served, arguments: &[&str]) -> (bool, String) {
+    let programs = served.folder.path().join("programs");
+    std::fs::create_dir_all(&programs).expect("a folder");
+    for name in ["qemu-img", "qemu-io"] {
+        let command = served.sysroot.command(&format!("usr/bin/{name}"));
+        let words = [command.get_program()]
+            .into_iter()
+            .chain(command.get_args());
+        let words: Vec<_> = words.map(|word| word.to_str().expect("UTF-8")).collect();
+        let script = format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "));
+        let path = programs.join(name);
+        std::fs::write(&path, script).expect("a script");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).expect("it is ours");
+    }
+    let path = std::env::var("PATH").expect("a path");
+    let mut command = served.target.command(&[&["volume"], arguments].concat());
+    command.env("PATH", format!("{}:{path}", programs.display()));
+    let said = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+    (said.status.success(), text)
+}
+
+#[needs(guest)]
+#[test]
+fn disk_images_go_into_volumes_and_out_of_them() {
+    let served = Served::new("volume-images", "auto");
+    let there = served.path("there.img");
+    image(&there);
+    let formats = ["raw", "qcow2", "vhdx", "vmdk"];
+    for (format, volume) in formats.into_iter().zip(["file", "ram", "file", "ram"]) {
+        let (of, back) = (format!("there.{format}"), format!("back.{format}"));
+        let (of, back) = (served.path(&of), served.path(&back));
+        let convert = ["convert", "-f", "raw", "-O", format, &there, &of];
+        served.run("qemu-img", &convert);
+        served.qemu_io(volume, &[], &["write -P 9 0 32M"]);
+        for arguments in [["import", volume, &of], ["export", volume, &back]] {
+            let (is_done, said) = weft_volume(&served, &arguments);
+            assert!(is_done, "{arguments:?}: {said}");
+        }
+        let compare = ["compare", "-f", "raw", "-F", format, &there, &back];
+        let compared = served.run("qemu-img", &compare);
+        assert!(compared.contains("identical"), "{format}: {compared}");
+        let (is_done, said) = weft_volume(&served, &["export", volume, &back]);
+        assert!(!is_done && said.contains("is there"), "{said}");
+    }
+    served.target.expect_orderly_end();
+}
+
+#[needs(guest)]
+#[test]
+fn image_that_is_smaller_has_zeros_behind_it_and_others_change_nothing() {
+    let served = Served::new("volume-images-refused", "auto");
+    let path = |name: &str| served.path(name);
+    let create = |options: &[&str]| {
+        served.run("qemu-img", &[&["create", "-q"], options].concat());
+    };
+    create(&["-f", "qcow2", &path("small.qcow2"), "1M"]);
+    create(&["-f", "qcow2", &path("large.qcow2"), "65M"]);
+    let backing = path("small.qcow2");
+    create(&[
+        "-f",
+        "qcow2",
+        "-F",
+        "qcow2",
+        "-b",
+        &backing,
+        &path("on.qcow2"),
+    ]);
+    let flat = ["-f", "vmdk", "-o", "subformat=monolithicFlat"];
+    create(&[&flat[..], &[&path("flat.vmdk"), "1M"]].concat());
+    served.qemu_io("ram", &[], &["write -P 9 0 64M"]);
+    for (volume, name, why) in [
+        ("ram", "large.qcow2", "size=65MiB"),
+        ("ram", "on.qcow2", "needs another file"),
+        ("ram", "flat.vmdk", "needs another file"),
+        ("ram", "missing.qcow2", "No such file"),
+        ("ram", "image", "--format"),
+        ("other", "small.qcow2", "weft add nbd_export volume=other"),
+    ] {
+        let (is_done, said) = weft_volume(&served, &["import", volume, &path(name)]);
+        assert!(!is_done && said.contains(why), "{name}: {said}");
+    }
+    let said = served.qemu_io("ram", &["-r"], &["read -P 9 0 64M"]);
+    assert!(said.contains("1 ops") && !said.contains("rror"), "{said}");
+    let (is_done, said) = weft_volume(&served, &["import", "ram", &path("small.qcow2")]);
+    assert!(is_done, "{said}");
+    let said = served.qemu_io("ram", &["-r"], &["read -P 0 0 64M"]);
+    assert!(said.contains("1 ops") && !said.contains("rror"), "{said}");
     served.target.expect_orderly_end();
 }
 

@@ -31,6 +31,7 @@ mod support_bundle;
 mod table;
 mod token;
 mod top;
+mod volume_image;
 mod watch;
 
 use std::io::{self, Write};
@@ -137,6 +138,8 @@ enum WeftCommand {
     Scrub(scrub::ScrubArgs),
     /// Make, list and remove snapshots of volumes, roll back to them, send them to another weft
     Snapshot(snapshot::SnapshotArgs),
+    /// Read disk images into volumes, and write volumes to disk images
+    Volume(volume_image::VolumeArgs),
     /// Say what applying a configuration would change, and change nothing
     Diff(changes::DiffArgs),
     /// Have the weft that runs on this machine serve a configuration, while hosts are
@@ -248,6 +251,7 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         Some(WeftCommand::Drain(arguments)) => drain::run(&arguments),
         Some(WeftCommand::Scrub(arguments)) => scrub::run(&arguments),
         Some(WeftCommand::Snapshot(arguments)) => snapshot::run(&arguments),
+        Some(WeftCommand::Volume(arguments)) => run_until_signal(|_| volume_image::run(&arguments)),
         Some(WeftCommand::Get(arguments)) => get::run(&arguments),
         Some(WeftCommand::Login(arguments)) => login::run(&arguments),
         Some(WeftCommand::Token(arguments)) => token::run(&arguments),
