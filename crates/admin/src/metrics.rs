@@ -275,7 +275,7 @@ impl Exposition {
         let at = |listener| vec![("listener", listener)];
         to.counters(
             "weft_tls_handshakes",
-            "Handshakes of TLS that have made a connection, by listener for NVMe/TCP and NFS",
+            "Handshakes of TLS that have made a connection, by listener for NVMe/TCP, NFS and NBD",
             all().map(|(listener, counts)| (at(&**listener), counts.handshakes)),
         )?;
         to.counters(

@@ -326,8 +326,14 @@ impl ServedFile {
     fn tls(&self) -> impl Iterator<Item = (&'static str, &RenewedTls)> {
         let admin = self.places.get().and_then(|places| places.tls.as_deref());
         let nfs = self.running.nfs_tls().map(|tls| &**tls);
-        let both = [("[admin.tls]", admin), ("[nfs.tls]", nfs)].into_iter();
-        both.filter_map(|(section, tls)| Some((section, tls?)))
+        let nbd = self.running.nbd_tls().map(|tls| &**tls);
+        let all = [
+            ("[admin.tls]", admin),
+            ("[nfs.tls]", nfs),
+            ("[nbd.tls]", nbd),
+        ];
+        all.into_iter()
+            .filter_map(|(section, tls)| Some((section, tls?)))
     }
 
     /// Takes files of TLS that are others by now. Blocks.

@@ -58,7 +58,7 @@ fn client_of_nbd_export(name: &str, from: IpAddr, served: &Served) -> Option<All
         .iter()
         .find(|export| export.name == name)?;
     let clients = export.clients.as_ref()?;
-    if clients.iter().any(|network| network.has(from)) {
+    if clients.iter().any(|name| name.has_address(from)) {
         return None;
     }
     let listed: Vec<String> = clients.iter().map(ToString::to_string).collect();

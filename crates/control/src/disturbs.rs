@@ -4,7 +4,7 @@ use auth::Network;
 use iscsi::{InitiatorAcl, PortalGroup, Target};
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, HostTerms};
-use server::{Change, NamespaceSpec, NbdExportSpec, SubsystemSpec};
+use server::{Change, NamespaceSpec, NbdClientName, NbdExportSpec, SubsystemSpec};
 
 use crate::by_name::ByName;
 
@@ -94,13 +94,13 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
 
 /// Whether a client may have an NBD export no more.
 fn shuts_out(old: &NbdExportSpec, new: &NbdExportSpec) -> bool {
-    let is_left = |network: &Network| {
+    let is_left = |name: &NbdClientName| {
         let clients = new.clients.as_ref();
-        clients.is_none_or(|clients| clients.iter().any(|other| other.covers(network)))
+        clients.is_none_or(|clients| clients.iter().any(|other| other.covers(name)))
     };
     match &old.clients {
         None => new.clients.is_some(),
-        Some(networks) => !networks.iter().all(is_left),
+        Some(names) => !names.iter().all(is_left),
     }
 }
 

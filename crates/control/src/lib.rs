@@ -294,6 +294,7 @@ pub fn notes(config: &Config) -> Vec<String> {
     });
     let mut notes: Vec<String> = Vec::new();
     notes.extend(nfs::notes(config));
+    notes.extend(nbd::notes(config));
     notes.extend(nvme::expired_notes(config));
     notes.extend(listener::closed(config));
     notes.extend(rdma::closed(config));

@@ -44,11 +44,15 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             sink.add(&section.span_of("discovery_only"), text);
         }
         let requires_tls = pick(sink, Some(section), "tls", TLS).unwrap_or(false);
-        if section.has("tls") && protocol != Protocol::NvmeTcp {
-            let text = match protocol {
-                Protocol::Iscsi => "`tls` is for NVMe/TCP: no iSCSI initiator speaks it",
-                _ => "`tls` is for NVMe/TCP",
-            };
+        let why_not = match protocol {
+            Protocol::Iscsi => Some("`tls` is for NVMe/TCP and NBD: no iSCSI initiator speaks it"),
+            Protocol::Nfs => Some("`tls` is for NVMe/TCP and NBD: of NFS exports say `xprtsec`"),
+            Protocol::Nbd if !file.has("nbd") => {
+                Some("`tls` wants [nbd.tls], whose `certificate` and `key` NBD speaks TLS by")
+            }
+            Protocol::NvmeTcp | Protocol::Nbd => None,
+        };
+        if let Some(text) = why_not.filter(|_| section.has("tls")) {
             sink.add(&section.span_of("tls"), text);
         }
         let rdma = rdma(sink, section, requires_tls);

@@ -1,12 +1,14 @@
 //! What volumes of a file are exported over NBD, and to which clients.
 
 use std::collections::HashMap;
+use std::path::Path;
 
-use auth::Network;
-use server::{NbdExportSpec, check};
+use server::{Config, NbdClientName, NbdExportSpec, check};
+use tls::{ServerSide, TlsFiles};
 
+use crate::certificates::{alternative_name, is_alternative_name, out_of_time, tls_files};
 use crate::nvme::known_volume;
-use crate::schema::{NBD_EXPORT, SCHEMA};
+use crate::schema::{NBD, NBD_EXPORT, NBD_TLS, SCHEMA};
 use crate::source::{Section, Sink};
 use crate::volume::Volumes;
 
@@ -53,8 +55,34 @@ pub(crate) fn exports(sink: &mut Sink, file: &Section, volumes: &Volumes) -> Vec
     exports
 }
 
-/// Where clients come from; `None` for anywhere.
-fn clients(sink: &mut Sink, section: &Section) -> Option<Vec<Network>> {
+/// What NBD speaks TLS by.
+pub(crate) fn tls(sink: &mut Sink, file: &Section, folder: &Path) -> Option<TlsFiles> {
+    let nbd = file.table(sink, SCHEMA, "nbd", NBD)?;
+    nbd.missing(sink, "tls", "[nbd.tls]");
+    let table = nbd.table(sink, SCHEMA, "tls", NBD_TLS)?;
+    tls_files(sink, &table, folder, ServerSide::for_nbd)
+}
+
+/// What is allowed, but keeps clients out.
+pub(crate) fn notes(config: &Config) -> impl Iterator<Item = String> {
+    let tls = config.nbd_tls.as_ref();
+    let late = tls.map(|tls| out_of_time("[nbd.tls]", tls, "NBD clients"));
+    let judges = tls.is_some_and(|tls| tls.client_ca.is_some());
+    let unjudged = config.nbd_exports.iter().filter_map(move |export| {
+        let mut names = export.clients.iter().flatten();
+        let is_certificate = |name: &&NbdClientName| matches!(name, NbdClientName::Certificate(_));
+        let name = names.find(is_certificate).filter(|_| !judges)?;
+        Some(format!(
+            "`clients` of the NBD export \"{}\": \"{name}\" lets no client in: [nbd.tls] names no \
+             `client_ca`, by which clients' certificates are judged",
+            export.name
+        ))
+    });
+    late.into_iter().flatten().chain(unjudged)
+}
+
+/// Clients by networks or names of their certificates; `None` for any.
+fn clients(sink: &mut Sink, section: &Section) -> Option<Vec<NbdClientName>> {
     let any = section.flag(sink, "allow_any_client").unwrap_or(false);
     if any && section.has("clients") {
         let text = "`allow_any_client = true` and `clients` contradict each other";
@@ -71,8 +99,15 @@ fn clients(sink: &mut Sink, section: &Section) -> Option<Vec<Network>> {
     }
     let mut clients = Vec::new();
     for text in texts {
+        if is_alternative_name(text.value) {
+            match alternative_name(text.value) {
+                Ok(name) => clients.push(NbdClientName::Certificate(name)),
+                Err(why) => sink.add(&text.span, format!("`clients` takes {why}")),
+            }
+            continue;
+        }
         match text.value.parse() {
-            Ok(network) => clients.push(network),
+            Ok(network) => clients.push(NbdClientName::Network(network)),
             Err(auth::NetworkError) => {
                 let why = format!("\"{}\": {}", text.value, auth::NetworkError);
                 sink.add(&text.span, why);

@@ -45,6 +45,7 @@ pub(crate) fn parse(
     pattern::expand(sink, table.get_mut());
     let file = Section::open(sink, SCHEMA, FILE, table.get_ref(), 0..0);
     let mut secrets = Secrets::new(origin, before);
+    let nbd_tls = nbd::tls(sink, &file, origin.folder);
     let volumes = volumes(sink, &file, origin.folder, &secrets);
     let nvme = file.table(sink, SCHEMA, "nvme", NVME);
     let mut limits = policy::limits(sink, nvme.as_ref());
@@ -75,6 +76,7 @@ pub(crate) fn parse(
         snapshot_schedules: snapshot_schedules(sink, &file, &volumes),
         connection_policies: connection_policies(sink, &file, &listeners),
         nbd_exports: nbd::exports(sink, &file, &volumes),
+        nbd_tls,
         volumes: volumes.list,
         subsystems,
         iscsi_targets: iscsi.targets,

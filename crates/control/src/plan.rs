@@ -171,6 +171,7 @@ pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
         quotas: _,
         exports: _,
         nbd_exports: _,
+        nbd_tls,
         listeners: _,
         referrals: _,
         psk_compat: _,
@@ -213,6 +214,7 @@ pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
         ("[admin] socket", admin.socket == desired.admin.socket),
         ("[admin] listen", admin.listen == desired.admin.listen),
         ("[admin] state", admin.state == desired.admin.state),
+        ("[nbd.tls]", *nbd_tls == desired.nbd_tls),
         ("[admin.tls]", admin.tls == desired.admin.tls),
         (
             "a setting of [nfs]",

@@ -73,6 +73,7 @@ pub const SCHEMA: &[Keys] = &[
             key("nvme", Takes::Table(NVME)),
             key("iscsi", Takes::Table(ISCSI)),
             key("nfs", Takes::Table(NFS)),
+            key("nbd", Takes::Table(NBD)),
             key("quota", Takes::Tables(QUOTA)),
             key("export", Takes::Tables(EXPORT)),
             key("nbd_export", Takes::Tables(NBD_EXPORT)),
@@ -362,6 +363,8 @@ pub const SCHEMA: &[Keys] = &[
         ],
     ),
     (NFS_TLS, TLS_FILES),
+    (NBD, &[key("tls", Takes::Table(NBD_TLS))]),
+    (NBD_TLS, TLS_FILES),
     (
         EXPORT,
         &[
@@ -534,6 +537,8 @@ pub(crate) const NFS_TLS: &str = "[nfs.tls]";
 pub(crate) const KERBEROS: &str = "[nfs.kerberos]";
 pub(crate) const EXPORT: &str = "[[export]]";
 pub(crate) const CLIENT: &str = "[[export.client]]";
+pub(crate) const NBD: &str = "[nbd]";
+pub(crate) const NBD_TLS: &str = "[nbd.tls]";
 pub(crate) const NBD_EXPORT: &str = "[[nbd_export]]";
 pub(crate) const LISTENER: &str = "[[listener]]";
 pub(crate) const LIMIT: &str = "[[limit]]";

@@ -94,6 +94,16 @@ pub enum FatalError {
     /// NBD_OPT_EXPORT_NAME with extended headers, or with a name that is none.
     #[error("NBD_OPT_EXPORT_NAME is malformed, or has no place after NBD_OPT_EXTENDED_HEADERS")]
     ExportName,
+    /// NBD_OPT_EXPORT_NAME in the clear where TLS is required: no error can be told.
+    #[error(
+        "NBD_OPT_EXPORT_NAME in the clear, and this listener wants TLS (`tls = \"required\"`): \
+         connect by nbds://"
+    )]
+    TlsRequired,
+    /// Bytes in the clear between NBD_OPT_STARTTLS and the handshake of TLS: another than the
+    /// client may have put them there.
+    #[error("bytes in the clear behind NBD_OPT_STARTTLS, before it has an answer")]
+    BehindStartTls,
     /// A request without its magic.
     #[error("a request has no magic")]
     RequestMagic,

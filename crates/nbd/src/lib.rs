@@ -12,4 +12,4 @@ mod server;
 pub use error::{FatalError, NbdError};
 pub use export::{ALLOCATION, NbdExport, PAYLOAD_BYTES_MAX};
 pub use request::{NbdRequest, RequestKind};
-pub use server::{NbdAnswer, NbdOp, NbdServer, NbdSettings, descriptors};
+pub use server::{NbdAnswer, NbdOp, NbdServer, NbdSettings, NbdTls, descriptors};

@@ -31,13 +31,27 @@ const TIMEOUTS_MAX: Nanos = 60;
 /// may take the file system long, and costs its client nothing.
 const STATUSES_MAX: u32 = 16;
 
-/// What a connection may do; the same for all.
+/// Whether TLS is spoken (section "TLS support").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NbdTls {
+    /// Not: mode NOTLS.
+    #[default]
+    Refused,
+    /// By clients that ask for it: mode OPTIONALTLS.
+    Offered,
+    /// By all: mode FORCEDTLS.
+    Required,
+}
+
+/// What a connection may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdSettings {
     /// Requests whose reply is not sent yet: no more are received meanwhile.
     pub in_flight_max: u16,
     /// Until the first option must be here, each next one, or the transmission phase have begun.
     pub handshake_timeout: Nanos,
+    /// Whether TLS is spoken.
+    pub tls: NbdTls,
 }
 
 /// Work for the driver.
@@ -97,6 +111,8 @@ enum Phase {
     Options,
     /// The driver says what there is.
     Asked,
+    /// The client is told that TLS begins: nothing may come before.
+    AwaitsTls,
     /// Requests are.
     Transmission,
     /// The client has ended the session: what is under way is still answered.
@@ -130,6 +146,8 @@ pub struct NbdServer {
     /// The client takes an answer to NBD_OPT_EXPORT_NAME without zeros.
     no_zeroes: bool,
     form: ReplyForm,
+    /// What comes is in TLS.
+    is_secure: bool,
     /// The export whose metadata context was selected, by the name that the client used.
     context_of: Option<String>,
     /// It is that of the export that is served.
@@ -174,6 +192,7 @@ impl NbdServer {
             handshake_ends: now.saturating_add(settings.handshake_timeout * TIMEOUTS_MAX),
             no_zeroes: false,
             form: ReplyForm::Simple,
+            is_secure: false,
             context_of: None,
             has_context: false,
             options: 0,
@@ -261,7 +280,10 @@ impl Machine for NbdServer {
         let direct = self.inbound.direct();
         let waits = self.inbound.is_blocked()
             || self.is_full()
-            || matches!(self.phase, Phase::Asked | Phase::Disconnected);
+            || matches!(
+                self.phase,
+                Phase::Asked | Phase::AwaitsTls | Phase::Disconnected
+            );
         let stage_max = match self.phase {
             _ if waits => 0,
             Phase::Transmission if self.is_bulk => self.header_len() as u32,
@@ -282,6 +304,9 @@ impl Machine for NbdServer {
             if matches!(self.phase, Phase::Ended | Phase::Disconnected) {
                 *at = staged.len();
                 return None;
+            }
+            if self.phase == Phase::AwaitsTls {
+                return self.before_tls(&staged[*at..]);
             }
             self.is_held = self.is_full();
             if self.is_held {

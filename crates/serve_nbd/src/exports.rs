@@ -1,6 +1,7 @@
 //! What is exported, and to which clients.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,6 +14,55 @@ use store::Volume;
 /// Bytes of the largest block that NBD has (section "Size constraints" of the protocol).
 const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
+/// What clients are named by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NbdClientName {
+    /// Where they come from.
+    Network(Network),
+    /// A subject alternative name of their certificates with its kind, as
+    /// [`tls::Certificate`] says it.
+    Certificate(String),
+}
+
+impl NbdClientName {
+    /// Whether all clients of the other name have this one.
+    pub fn covers(&self, other: &NbdClientName) -> bool {
+        match (self, other) {
+            (NbdClientName::Network(own), NbdClientName::Network(other)) => own.covers(other),
+            _ => self == other,
+        }
+    }
+
+    /// Whether clients that come from there have it.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        matches!(self, NbdClientName::Network(network) if network.has(address))
+    }
+
+    fn has(&self, client: &NbdClient) -> bool {
+        match self {
+            NbdClientName::Network(network) => network.has(client.address),
+            NbdClientName::Certificate(name) => client.names.contains(name),
+        }
+    }
+}
+
+impl fmt::Display for NbdClientName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NbdClientName::Network(network) => network.fmt(out),
+            NbdClientName::Certificate(name) => out.write_str(name),
+        }
+    }
+}
+
+/// What is known of a client.
+#[derive(Clone)]
+pub(crate) struct NbdClient {
+    pub address: IpAddr,
+    /// Subject alternative names of the certificate that it has shown.
+    pub names: Arc<[String]>,
+}
+
 /// A volume as clients of NBD are served it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdExportSpec {
@@ -24,8 +74,8 @@ pub struct NbdExportSpec {
     pub description: String,
     /// Nothing is written through it.
     pub is_read_only: bool,
-    /// Where clients come from that may have it; `None` for anywhere.
-    pub clients: Option<Vec<Network>>,
+    /// Clients that may have it; `None` for any.
+    pub clients: Option<Vec<NbdClientName>>,
 }
 
 /// An export that there is.
@@ -37,13 +87,13 @@ pub struct ServedExport {
     /// Bytes that clients see.
     size_bytes: u64,
     /// Clients that have it, as [`ConnectionRef::pack`] packs them.
-    connections: BTreeMap<u64, IpAddr>,
+    connections: BTreeMap<u64, NbdClient>,
 }
 
 impl ServedExport {
-    fn allows(&self, address: IpAddr) -> bool {
+    fn allows(&self, client: &NbdClient) -> bool {
         let clients = self.spec.clients.as_ref();
-        clients.is_none_or(|clients| clients.iter().any(|network| network.has(address)))
+        clients.is_none_or(|clients| clients.iter().any(|name| name.has(client)))
     }
 
     /// As clients are told of it now.
@@ -70,22 +120,22 @@ pub struct NbdExports {
 }
 
 impl NbdExports {
-    /// What a client at an address may have, behind an export of that name.
-    pub(crate) fn seen_from(
+    /// What a client may have, behind an export of that name.
+    pub(crate) fn seen_by(
         &self,
-        address: IpAddr,
+        client: &NbdClient,
         after: Option<&str>,
     ) -> impl Iterator<Item = &ServedExport> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let all = self.by_name.range::<str, _>((from, Bound::Unbounded));
         let all = all.map(|(_, export)| export);
-        all.filter(move |export| !self.is_drained && export.allows(address))
+        all.filter(move |export| !self.is_drained && export.allows(client))
     }
 
-    /// The export of a name, if a client at an address may have it. Without a name it is the only
+    /// The export of a name, if a client may have it. Without a name it is the only
     /// one that the client may have.
-    pub(crate) fn find(&self, name: &str, address: IpAddr) -> Option<&ServedExport> {
-        let mut seen = self.seen_from(address, None);
+    pub(crate) fn find(&self, name: &str, client: &NbdClient) -> Option<&ServedExport> {
+        let mut seen = self.seen_by(client, None);
         if !name.is_empty() {
             return seen.find(|export| export.spec.name == name);
         }
@@ -104,9 +154,9 @@ impl NbdExports {
     }
 
     /// A client has the export of a name.
-    pub(crate) fn enter(&mut self, name: &str, connection: u64, address: IpAddr) {
+    pub(crate) fn enter(&mut self, name: &str, connection: u64, client: NbdClient) {
         if let Some(export) = self.by_name.get_mut(name) {
-            export.connections.insert(connection, address);
+            export.connections.insert(connection, client);
         }
     }
 
@@ -171,7 +221,7 @@ impl NbdExports {
         let export = self.by_name.get_mut(&spec.name)?;
         export.spec = spec;
         let gone = export.connections.iter();
-        let gone = gone.filter(|(_, address)| !export.allows(**address));
+        let gone = gone.filter(|(_, client)| !export.allows(client));
         let gone: BTreeSet<u64> = gone.map(|(connection, _)| *connection).collect();
         Some(gone.into_iter().map(ConnectionRef::unpack).collect())
     }

@@ -4,6 +4,7 @@
 mod exports;
 mod io;
 mod service;
+mod transport_security;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,9 +27,12 @@ use store::Volume;
 use store::meter::IoOp;
 use store::reservation::Grant;
 
-pub use self::exports::{NbdExportSpec, NbdExports, ServedExport};
+use self::exports::NbdClient;
+
+pub use self::exports::{NbdClientName, NbdExportSpec, NbdExports, ServedExport};
 pub use self::service::{ExportMail, NbdMail, NbdService};
-pub use nbd::NbdSettings;
+pub use nbd::{NbdSettings, NbdTls};
+pub use tls::{RenewedTls, ServerSide, TlsFiles};
 
 /// Where the answer to a request comes from.
 pub type RequestWork = VolumeWork<NbdReply>;
@@ -57,6 +61,7 @@ pub struct NbdConnection {
     core: Core<NbdConnection>,
     service: Arc<NbdService>,
     export: Option<OnExport>,
+    client: NbdClient,
     /// It ends when what is under way has ended.
     is_leaving: bool,
 }
@@ -78,19 +83,32 @@ impl NbdLocal {
     }
 }
 
-/// A connection that just came.
+/// A connection that just came; `requires_tls`: it goes on in TLS alone.
 pub fn open(
-    local: &NbdLocal,
+    (local, requires_tls): (&NbdLocal, bool),
     (id, stream): (ConnectionId, Stream),
     came: (Via, HostPlace),
     (pool, now): (&Pool, Nanos),
 ) -> NbdConnection {
     let (service, here) = (&local.service, (local.jobs.clone(), pool));
-    let machine = NbdServer::new(service.settings, now);
+    let settings = NbdSettings {
+        tls: match (requires_tls, &service.tls) {
+            (true, _) => NbdTls::Required,
+            (false, Some(_)) => NbdTls::Offered,
+            (false, None) => NbdTls::Refused,
+        },
+        ..service.settings
+    };
+    let machine = NbdServer::new(settings, now);
+    let client = NbdClient {
+        address: came.0.peer.ip(),
+        names: Arc::default(),
+    };
     NbdConnection {
         core: Core::new(machine, id, stream, came, service.shared.clone(), here),
         service: service.clone(),
         export: None,
+        client,
         is_leaving: false,
     }
 }
@@ -231,8 +249,11 @@ impl Protocol for NbdConnection {
                 }
                 self.orphan_all(driver);
             }
+            ConnectionEvent::TurnEnds if self.core.link.machine.awaits_tls() => {
+                self.begin_tls(driver);
+            }
+            ConnectionEvent::Secured => self.secured(),
             ConnectionEvent::Heard
-            | ConnectionEvent::Secured
             | ConnectionEvent::Ran
             | ConnectionEvent::Resumed
             | ConnectionEvent::TurnEnds
@@ -306,7 +327,7 @@ impl NbdConnection {
     fn list(&mut self) {
         let exports = self.service.exports();
         let after = self.core.link.machine.listed_to().map(str::to_owned);
-        let seen = exports.seen_from(self.core.via.peer.ip(), after.as_deref());
+        let seen = exports.seen_by(&self.client, after.as_deref());
         let told = seen.map(|export| (&*export.spec.name, &*export.spec.description));
         self.core.link.machine.list(told);
     }
@@ -316,7 +337,7 @@ impl NbdConnection {
         let (connection, peer) = (self.core.via.connection, self.core.via.peer);
         let name = self.core.link.machine.asked_name().to_owned();
         let mut exports = self.service.exports();
-        let found = exports.find(&name, peer.ip());
+        let found = exports.find(&name, &self.client);
         let why = match exports.is_drained() {
             true => FatalError::Drained,
             false => FatalError::NoExport,
@@ -326,7 +347,7 @@ impl NbdConnection {
         let result = self.core.link.machine.found(told);
         match (result, chosen) {
             (Ok(true), Some((name, volume))) => {
-                exports.enter(&name, connection, peer.ip());
+                exports.enter(&name, connection, self.client.clone());
                 drop(exports);
                 if self.core.shared.refusals.tells_arrival(Some(peer.ip())) {
                     tracing::info!(event = "connected", %peer, target = name, "NBD client connected");

@@ -6,6 +6,7 @@ use engine::{Post, Shared};
 use machine::locked;
 use nbd::NbdSettings;
 use store::Volume;
+use tls::RenewedTls;
 
 use crate::NbdReply;
 use crate::exports::NbdExports;
@@ -25,6 +26,8 @@ pub struct NbdService {
     pub shared: Arc<Shared>,
     /// What a connection may do.
     pub(crate) settings: NbdSettings,
+    /// By which TLS is offered; `None`: it is not.
+    pub tls: Option<Arc<RenewedTls>>,
     pub(crate) post: Arc<dyn Post<NbdMail>>,
     exports: Mutex<NbdExports>,
 }
@@ -35,10 +38,12 @@ impl NbdService {
         shared: Arc<Shared>,
         post: Arc<dyn Post<NbdMail>>,
         settings: NbdSettings,
+        tls: Option<Arc<RenewedTls>>,
     ) -> NbdService {
         NbdService {
             shared,
             settings,
+            tls,
             post,
             exports: Mutex::default(),
         }

@@ -37,6 +37,8 @@ pub struct Config {
     pub nfs: NfsSettings,
     /// What volumes are served over NBD, and to which clients.
     pub nbd_exports: Vec<NbdExportSpec>,
+    /// What NBD speaks TLS by; `None`: it is not offered.
+    pub nbd_tls: Option<TlsFiles>,
     /// Where hosts come in; a listener's number is its place in this list.
     pub listeners: Vec<ListenerSpec>,
     /// Other discovery services that this one names.
@@ -249,6 +251,7 @@ impl Default for Config {
             exports: Vec::new(),
             nfs: NfsSettings::default(),
             nbd_exports: Vec::new(),
+            nbd_tls: None,
             listeners: Vec::new(),
             referrals: Vec::new(),
             psk_compat: PskCompat::default(),
@@ -283,7 +286,8 @@ pub struct ListenerSpec {
     /// Only the discovery service answers here, and discovery does not name it
     /// as a way to a subsystem. For NVMe.
     pub discovery_only: bool,
-    /// Hosts connect by TLS alone; else those that have keys. For NVMe/TCP.
+    /// Hosts connect by TLS alone; else those that have keys, and NBD clients that ask for it.
+    /// For NVMe/TCP and NBD.
     pub requires_tls: bool,
     /// How hosts connect by RDMA. For NVMe and NFS.
     pub rdma: RdmaSpec,

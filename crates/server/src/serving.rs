@@ -202,6 +202,7 @@ impl Protocols for Serving {
     ) -> ServedConnection {
         let state = self.shared.state();
         let listener = state.listeners.get(&came.0.listener);
+        let requires_tls = listener.is_some_and(|listener| listener.spec.requires_tls);
         let spoken = listener.map(|listener| (listener.spec.protocol, listener.spec.rdma));
         drop(state);
         let (stream, here) = ((id, stream), (pool, now));
@@ -220,7 +221,10 @@ impl Protocols for Serving {
                 let rdma = nfs_rdma(&self.shared.limits, rdma);
                 Serving::any(serve_nfs::open((&self.nfs, rdma), stream, came, here))
             }
-            Protocol::Nbd => Serving::any(serve_nbd::open(&self.nbd, stream, came, here)),
+            Protocol::Nbd => {
+                let nbd = (&*self.nbd, requires_tls);
+                Serving::any(serve_nbd::open(nbd, stream, came, here))
+            }
         }
     }
 

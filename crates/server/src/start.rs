@@ -57,6 +57,9 @@ pub enum StartError {
     /// The files by which NFS speaks TLS cannot be used.
     #[error("[nfs.tls]: {0}")]
     NfsTls(String),
+    /// The files by which NBD speaks TLS cannot be used.
+    #[error("[nbd.tls]: {0}")]
+    NbdTls(String),
     /// The keys by which users of NFS clients prove who they are cannot be used.
     #[error("[nfs.kerberos]: {0}")]
     Kerberos(kerberos::KerberosError),
@@ -607,7 +610,7 @@ pub fn assemble(
     let nvme = nvme_of(config, &state, (&engine, &mailboxes), nothing.clone());
     let iscsi = iscsi_of(config, &state, (&engine, &mailboxes), (&nvme, nothing));
     let nfs = nfs_of(config, &mut state, opened, (&engine, &mailboxes))?;
-    let nbd = nbd_of(config, (&engine, &mailboxes));
+    let nbd = nbd_of(config, (&engine, &mailboxes))?;
     let hears: [Weak<dyn Hears>; 2] = [Arc::downgrade(&nvme) as _, Arc::downgrade(&iscsi) as _];
     engine.set_hearing(hears.into());
     let shared = Arc::new(Shared {
@@ -683,12 +686,17 @@ fn nvme_of(
 fn nbd_of(
     config: &Config,
     (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
-) -> serve_nbd::NbdService {
+) -> Result<serve_nbd::NbdService, StartError> {
+    let tls = config.nbd_tls.as_ref();
+    let tls = tls.map(|files| RenewedTls::read(files, ServerSide::for_nbd));
+    let tls = tls.transpose().map_err(StartError::NbdTls)?;
     let settings = serve_nbd::NbdSettings {
         in_flight_max: config.limits.queue_entries_max,
         handshake_timeout: handshake_timeout(&config.limits),
+        tls: Default::default(),
     };
-    serve_nbd::NbdService::new(engine.clone(), mailboxes.clone(), settings)
+    let (engine, post) = (engine.clone(), mailboxes.clone());
+    Ok(serve_nbd::NbdService::new(engine, post, settings, tls))
 }
 
 /// What serves iSCSI: no target yet. Targets may share the states of subsystems.
@@ -839,6 +847,11 @@ impl Running {
     /// What RPC-with-TLS is spoken by, if it is.
     pub fn nfs_tls(&self) -> Option<&Arc<RenewedTls>> {
         self.shared.nfs.tls.as_ref()
+    }
+
+    /// What NBD speaks TLS by, if it does.
+    pub fn nbd_tls(&self) -> Option<&Arc<RenewedTls>> {
+        self.shared.nbd.tls.as_ref()
     }
 
     /// The clients of NFSv4, oldest first.

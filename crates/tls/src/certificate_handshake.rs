@@ -1,4 +1,5 @@
-//! Handshakes of TLS 1.3 with certificates, by rustls: those of RPC-with-TLS (RFC 9289).
+//! Handshakes of TLS 1.3 with certificates, by rustls: those of RPC-with-TLS (RFC 9289) and
+//! of NBD.
 
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ pub struct CertificateHandshake {
 }
 
 impl CertificateHandshake {
-    /// A server's. `side` is [`crate::ServerSide::for_rpc`]'s.
+    /// A server's. `side` is [`crate::ServerSide::for_rpc`]'s or
+    /// [`crate::ServerSide::for_nbd`]'s.
     ///
     /// # Errors
     /// What of the side cannot be used.

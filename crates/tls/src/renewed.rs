@@ -23,7 +23,8 @@ pub struct TlsFiles {
     pub client_crl: Option<PathBuf>,
 }
 
-/// Makes a side of what files hold: [`ServerSide::new`] or [`ServerSide::for_rpc`].
+/// Makes a side of what files hold: [`ServerSide::new`], [`ServerSide::for_rpc`] or
+/// [`ServerSide::for_nbd`].
 pub type MakeSide = fn(Identity, Option<ClientAuthorities>) -> Result<ServerSide, String>;
 
 /// What a server shows and asks, of files as they were when they were last good.

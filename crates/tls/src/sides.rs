@@ -49,6 +49,17 @@ impl ServerSide {
         ServerSide::of(identity, clients, TlsUse::Rpc)
     }
 
+    /// The same of NBD (NBD_OPT_STARTTLS), which has no protocol of its own in TLS.
+    ///
+    /// # Errors
+    /// What of it cannot be used.
+    pub fn for_nbd(
+        identity: Identity,
+        clients: Option<ClientAuthorities>,
+    ) -> Result<ServerSide, String> {
+        ServerSide::of(identity, clients, TlsUse::Nbd)
+    }
+
     fn of(
         identity: Identity,
         clients: Option<ClientAuthorities>,
@@ -76,6 +87,8 @@ impl ServerSide {
         config.send_tls13_tickets = 0;
         if let TlsUse::Rpc = tls_use {
             config.alpn_protocols = alpn_of_rpc();
+        }
+        if let TlsUse::Rpc | TlsUse::Nbd = tls_use {
             config.key_log = Arc::new(NotedSecrets);
         }
         Ok(ServerSide {
@@ -128,14 +141,15 @@ fn client_of(
 enum TlsUse {
     Administration,
     Rpc,
+    Nbd,
 }
 
 impl TlsUse {
-    /// Of RPC as far as [`crate::records`] have its ciphers.
+    /// Of RPC and NBD as far as [`crate::records`] have its ciphers.
     fn provider(self) -> Arc<CryptoProvider> {
         match self {
             TlsUse::Administration => provider(),
-            TlsUse::Rpc => Arc::new(CryptoProvider {
+            TlsUse::Rpc | TlsUse::Nbd => Arc::new(CryptoProvider {
                 cipher_suites: vec![
                     cipher_suite::TLS13_AES_256_GCM_SHA384,
                     cipher_suite::TLS13_AES_128_GCM_SHA256,

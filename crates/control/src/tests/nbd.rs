@@ -1,6 +1,8 @@
 //! NBD exports of a file.
 
-use server::{Change, NbdExportSpec, Protocol};
+use std::fs::Permissions;
+
+use server::{Change, NbdClientName, NbdExportSpec, Protocol};
 
 use super::*;
 
@@ -48,7 +50,7 @@ fn every_key_of_an_export_arrives() {
         ("2001:db8::2", false),
     ] {
         let address = address.parse().expect("an address");
-        let found = clients.iter().any(|network| network.has(address));
+        let found = clients.iter().any(|name| name.has_address(address));
         assert_eq!(found, is_in, "{address}");
     }
 }
@@ -98,6 +100,74 @@ fn mistakes_of_exports_are_told_where_they_are() {
         .lines()
         .position(|line| line.starts_with("description"));
     assert_eq!(Some(problems[0].line - 1), line);
+}
+
+/// A file whose clients speak TLS by the certificate among the test data of `tls`.
+fn with_tls(folder: &Path, of_tls: &str, clients: &str) -> String {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+    for name in ["server.pem", "server.key", "ca.pem"] {
+        let to = folder.join(name);
+        std::fs::copy(testdata.join(name), &to).expect("test data");
+        std::fs::set_permissions(&to, Permissions::from_mode(0o600)).expect("ours");
+    }
+    let at = folder.display();
+    let export = format!("volume = \"a\"\nclients = [{clients}]");
+    format!(
+        "{}tls = \"required\"\n[nbd.tls]\ncertificate = \"{at}/server.pem\"\n\
+         key = \"{at}/server.key\"\n{of_tls}",
+        file(&export)
+    )
+}
+
+#[test]
+fn tls_is_required_where_there_is_a_certificate_and_clients_are_named_by_theirs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ca = format!("client_ca = \"{}/ca.pem\"\n", folder.path().display());
+    let named = "\"192.0.2.0/24\", \"DNS:VM1.example.org\"";
+    let config = read(&with_tls(folder.path(), &ca, named)).unwrap();
+    assert!(config.listeners[0].requires_tls);
+    let files = config.nbd_tls.as_ref().expect("it is there");
+    assert_eq!(files.client_ca, Some(folder.path().join("ca.pem")));
+    let clients = config.nbd_exports[0].clients.as_ref().expect("not any");
+    let name = NbdClientName::Certificate("DNS:vm1.example.org".into());
+    assert_eq!(clients[1], name);
+    assert!(
+        !crate::notes(&config)
+            .iter()
+            .any(|note| note.contains("client_ca"))
+    );
+    let unjudged = read(&with_tls(folder.path(), "", named)).unwrap();
+    let notes = crate::notes(&unjudged);
+    let told = |note: &String| note.contains("\"a\": \"DNS:vm1.example.org\" lets no client in");
+    assert!(notes.iter().any(told), "{notes:?}");
+    assert_eq!(
+        crate::at_restart(&config, &unjudged),
+        ["[nbd.tls] changes at the next start"]
+    );
+    let later = crate::until_restart(unjudged, &config);
+    assert_eq!(later.nbd_tls, config.nbd_tls);
+}
+
+#[test]
+fn mistakes_of_tls_are_told_where_they_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = with_tls(folder.path(), "", "\"::1\"");
+    let of_nfs = whole.replace("protocol = \"nbd\"", "protocol = \"nfs\"");
+    let without = whole.split("[nbd.tls]").next().expect("all of it");
+    for (text, part) in [
+        (without.to_owned(), "`tls` wants [nbd.tls]"),
+        (of_nfs, "`tls` is for NVMe/TCP and NBD"),
+        (whole.replace("server.key", "ca.pem"), "`key`"),
+        (
+            whole.replace("\"::1\"", "\"DNS:\""),
+            "`clients` takes a subject alternative name",
+        ),
+        (format!("{without}[nbd]\n"), "[nbd.tls]"),
+    ] {
+        let problems = read(&text).expect_err(part);
+        let told = problems.iter().any(|problem| problem.text.contains(part));
+        assert!(told, "{part}: {problems:?}");
+    }
 }
 
 #[test]

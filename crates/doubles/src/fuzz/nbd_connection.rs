@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use machine::Tag;
-use nbd::{NbdAnswer, NbdExport, NbdOp, NbdServer, NbdSettings, RequestKind, descriptors};
+use machine::{Machine as _, Tag};
+use nbd::{NbdAnswer, NbdExport, NbdOp, NbdServer, NbdSettings, NbdTls, RequestKind, descriptors};
 use random::Random;
 use testkit::End;
 use wire::nbd::{OPTION_MAGIC, nbd_magic};
@@ -63,6 +63,11 @@ pub fn nbd_requests_executed(input: &[u8]) -> usize {
     let settings = NbdSettings {
         in_flight_max: 4,
         handshake_timeout: 1,
+        tls: match seed[3] {
+            0xff => NbdTls::Required,
+            0xfe => NbdTls::Offered,
+            _ => NbdTls::Refused,
+        },
     };
     let mut end = End::new(NbdServer::new(settings, 0));
     let (mut executed, mut open, mut sent) = (0, Vec::new(), VecDeque::new());
@@ -94,6 +99,10 @@ pub fn nbd_requests_executed(input: &[u8]) -> usize {
         if random.one_in(2) {
             has_moved |= end.transmit_some(&mut sent, 1 + random.below(3) as usize);
             sent.clear();
+        }
+        if end.machine.awaits_tls() && !end.machine.has_transmit() {
+            has_moved = true;
+            end.machine.tls_begun();
         }
         idle = if has_moved { 0 } else { idle + 1 };
     }

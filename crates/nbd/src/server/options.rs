@@ -1,13 +1,13 @@
 //! The handshake: client flags, options and what is replied to them.
 
-use machine::{Nanos, Tag};
+use machine::{Nanos, Step, Tag};
 use wire::nbd::{
     EXPORT_ZEROES, ExportAnswer, InfoExport, OPTION_MAGIC, OPTION_REPLY_MAGIC, OptionHeader,
     OptionReply, handshake_flags as flags, info_type, nbd_option as option, option_reply as reply,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{NO_TAIL, NbdOp, NbdServer, Phase, ReplyForm};
+use super::{NO_TAIL, NbdOp, NbdServer, NbdTls, Phase, ReplyForm};
 use crate::error::FatalError;
 use crate::export::{ALLOCATION, NbdExport};
 use crate::option::{ContextsAsked, InfoAsked, contexts_asked, info_asked, text};
@@ -227,6 +227,14 @@ impl NbdServer {
             self.refuse_option(reply::ERR_SHUTDOWN, "the server ends");
             return None;
         }
+        let is_for_clear = matches!(kind, option::STARTTLS | option::ABORT);
+        if self.settings.tls == NbdTls::Required && !self.is_secure && !is_for_clear {
+            if kind == option::EXPORT_NAME {
+                return Some(self.fail(FatalError::TlsRequired));
+            }
+            self.refuse_option(reply::ERR_TLS_REQD, "TLS is required: begin with STARTTLS");
+            return None;
+        }
         match kind {
             option::EXPORT_NAME => {
                 let name = text(self.inbound.text()).map(str::to_owned);
@@ -270,7 +278,7 @@ impl NbdServer {
                 self.phase = Phase::Asked;
                 return Some(NbdOp::List);
             }
-            option::STARTTLS => self.refuse_option(reply::ERR_POLICY, "TLS is not offered here"),
+            option::STARTTLS => self.start_tls(),
             option::STRUCTURED_REPLY if self.form == ReplyForm::Extended => {
                 self.refuse_option(reply::ERR_EXT_HEADER_REQD, "headers are extended already");
             }
@@ -285,6 +293,42 @@ impl NbdServer {
             _ => self.refuse_option(reply::ERR_UNSUP, "there is no such option"),
         }
         None
+    }
+
+    /// NBD_OPT_STARTTLS: its answer is the last that goes in the clear, and what was negotiated
+    /// before counts no more (section "TLS support").
+    #[cold]
+    fn start_tls(&mut self) {
+        if self.settings.tls == NbdTls::Refused {
+            self.refuse_option(reply::ERR_POLICY, "TLS is not offered here");
+        } else if self.is_secure || self.option.len.get() > 0 {
+            let why = "STARTTLS has no data, and comes once";
+            self.refuse_option(reply::ERR_INVALID, why);
+        } else {
+            self.acknowledge();
+            (self.form, self.context_of) = (ReplyForm::Simple, None);
+            self.phase = Phase::AwaitsTls;
+        }
+    }
+
+    /// What is staged between NBD_OPT_STARTTLS and TLS: the client sends nothing before it has
+    /// the answer, so no byte of that may pass for one that came in TLS.
+    #[cold]
+    pub(super) fn before_tls(&mut self, staged: &[u8]) -> Option<Step<NbdOp>> {
+        let is_quiet = staged.is_empty();
+        (!is_quiet).then(|| Step::Op(self.fail(FatalError::BehindStartTls)))
+    }
+
+    /// Whether TLS is to begin as soon as everything was sent.
+    pub fn awaits_tls(&self) -> bool {
+        self.phase == Phase::AwaitsTls
+    }
+
+    /// What comes from now on has come in TLS.
+    pub fn tls_begun(&mut self) {
+        assert!(self.awaits_tls(), "it was announced");
+        self.phase = Phase::Options;
+        self.is_secure = true;
     }
 
     fn ask(&mut self, asked: OptionAsked) -> NbdOp {

@@ -1,6 +1,7 @@
 //! A server's end of a connection, byte by byte.
 
 mod peer;
+mod starttls;
 
 mod handshake {
     use machine::Machine as _;
@@ -710,6 +711,7 @@ mod any_bytes {
             let settings = NbdSettings {
                 in_flight_max: 4,
                 handshake_timeout: 1,
+                tls: Default::default(),
             };
             let mut peer = Peer::of(NbdServer::new(settings, 0));
             let _ = peer.sent();

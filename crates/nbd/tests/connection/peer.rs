@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use machine::Machine as _;
-use nbd::{FatalError, NbdExport, NbdOp, NbdServer, NbdSettings};
+use nbd::{FatalError, NbdExport, NbdOp, NbdServer, NbdSettings, NbdTls};
 use testkit::End;
 use wire::nbd::{
     CompactRequest, ExtendedReply, ExtendedRequest, OPTION_MAGIC, OptionHeader, OptionReply,
@@ -103,10 +103,21 @@ impl Peer {
         Peer::greeted_among(4, now)
     }
 
+    /// The same, by a server that speaks TLS so; the client flags are sent.
+    pub fn with_tls(tls: NbdTls) -> Peer {
+        let settings = NbdSettings {
+            in_flight_max: 4,
+            handshake_timeout: 7,
+            tls,
+        };
+        Peer::of(NbdServer::new(settings, 0)).with_flags(3)
+    }
+
     fn greeted_among(in_flight_max: u16, now: u64) -> Peer {
         let settings = NbdSettings {
             in_flight_max,
             handshake_timeout: 7,
+            tls: NbdTls::Refused,
         };
         Peer::of(NbdServer::new(settings, now))
     }

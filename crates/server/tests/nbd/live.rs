@@ -2,7 +2,7 @@
 
 use needs::each_driver;
 use reactor::Choice;
-use server::{Change, ChangeError, NbdExportSpec};
+use server::{Change, ChangeError, NbdClientName, NbdExportSpec};
 use wire::nbd::{nbd_error, option_reply as reply, request_type as request};
 
 use crate::client::{Client, Form, Outcome};
@@ -15,7 +15,7 @@ use crate::{config, export, portal, with_target};
 fn clients_see_only_the_exports_of_their_network(backend: Choice) {
     let mut config = config(backend);
     let elsewhere = "192.0.2.0/24".parse().expect("a network");
-    config.nbd_exports[0].clients = Some(vec![elsewhere]);
+    config.nbd_exports[0].clients = Some(vec![NbdClientName::Network(elsewhere)]);
     let running = server::start(config).expect("starts");
     let mut client = Client::greeted(portal(&running), Form::Simple);
     assert_eq!(client.list(), ["other"]);
@@ -80,7 +80,7 @@ fn export_that_may_be_written_no_more_says_so_to_its_clients(backend: Choice) {
         assert_eq!(read, Outcome::Done(data));
         let elsewhere = "192.0.2.0/24".parse().expect("a network");
         let set = Change::SetNbdExport(NbdExportSpec {
-            clients: Some(vec![elsewhere]),
+            clients: Some(vec![NbdClientName::Network(elsewhere)]),
             ..export("ram")
         });
         running.change(set).expect("it is there");
