@@ -141,10 +141,10 @@ fn tls_is_required_where_there_is_a_certificate_and_clients_are_named_by_theirs(
     let told = |note: &String| note.contains("\"a\": \"DNS:vm1.example.org\" lets no client in");
     assert!(notes.iter().any(told), "{notes:?}");
     assert_eq!(
-        crate::at_restart(&config, &unjudged),
+        crate::plan::at_restart(&config, &unjudged),
         ["[nbd.tls] changes at the next start"]
     );
-    let later = crate::until_restart(unjudged, &config);
+    let later = crate::plan::until_restart(unjudged, &config);
     assert_eq!(later.nbd_tls, config.nbd_tls);
 }
 

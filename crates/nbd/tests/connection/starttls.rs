@@ -1,6 +1,5 @@
 //! NBD_OPT_STARTTLS.
 
-use machine::Machine as _;
 use nbd::{FatalError, NbdOp, NbdTls};
 use wire::nbd::{nbd_option as option, option_reply as reply, request_type};
 
