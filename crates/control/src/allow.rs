@@ -45,14 +45,14 @@ pub fn allow(refused: &LastRefusal, served: &Served) -> Option<Allowed> {
             let of_nvme = || host_of_subsystem(target, host, refused.address?, served);
             let of_iscsi = || initiator_of_target(target, host, refused.address?, served);
             let of_nfs = || client_of_export(target, host, refused.address?, served);
-            let of_nbd = || client_of_nbd_export(target, refused.address?, served);
+            let of_nbd = || client_of_nbd_export(target, host, refused.address?, served);
             of_nvme().or_else(of_iscsi).or_else(of_nfs).or_else(of_nbd)
         }
     }
 }
 
 /// What would let a client have an NBD export.
-fn client_of_nbd_export(name: &str, from: IpAddr, served: &Served) -> Option<Allowed> {
+fn client_of_nbd_export(name: &str, shown: &str, from: IpAddr, served: &Served) -> Option<Allowed> {
     let export = served
         .nbd_exports
         .iter()
@@ -62,7 +62,25 @@ fn client_of_nbd_export(name: &str, from: IpAddr, served: &Served) -> Option<All
         return None;
     }
     let listed: Vec<String> = clients.iter().map(ToString::to_string).collect();
-    let one = from.to_string();
+    let wants_certificate =
+        !listed.is_empty() && listed.iter().all(|name| is_alternative_name(name));
+    if shown.is_empty() && wants_certificate {
+        return Some(Allowed {
+            lines: format!(
+                "# connect by nbds:// with a certificate that `clients` of\n\
+                 # [[nbd_export]] name = {} names: its address would let it in without TLS",
+                quoted(name)
+            ),
+            edit: None,
+        });
+    }
+    let one = match shown {
+        "" => from.to_string(),
+        shown => shown.to_owned(),
+    };
+    if listed.contains(&one) {
+        return None;
+    }
     let lines = format!(
         "# in [[nbd_export]] name = {}:\n{}",
         quoted(name),

@@ -6,7 +6,7 @@ use link::CommandMemory;
 use machine::Tag;
 use mem::{Buf, Loan};
 use nfs::server::files::{READ, WRITE};
-use store::fs::{self, Error, FsOp, Output, Written};
+use store::fs::{self, Error, FsOp, Output, READ_AHEAD_BYTES_MAX, Written};
 use wire::nfs4::{
     ALLOCATE4args, CLONE4args, COMMIT4args, COMMIT4resok, IO_ADVISE4args, READ4args, READ4resok,
     SEEK4args, SEEK4resok, WRITE4args, WRITE4resok, bitmap4, data_content4, data_info4, data4,
@@ -459,6 +459,16 @@ pub(crate) fn io_advise<'a>(
     let is_open = state::check_io(run, &args.iaa_stateid, READ)?;
     if args.iaa_hints.iter().next().unwrap_or(0) & WILLNEED == 0 {
         return advised(run, 0);
+    }
+    if let PseudoPlace::File { export, .. } = place {
+        // It reads as READ does: without an answer that is as long, but as much of the disk.
+        let bytes = match args.iaa_count {
+            0 => READ_AHEAD_BYTES_MAX,
+            count => count.min(READ_AHEAD_BYTES_MAX),
+        };
+        if let Some(demand) = run.held_back(IoOp::Read, export, bytes as u32) {
+            return Ok(NextStep::HeldBack(demand));
+        }
     }
     let op = FsOp::ReadAhead {
         file: file(place),

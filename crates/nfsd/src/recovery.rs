@@ -172,7 +172,10 @@ impl Nfsd {
 
     /// Closes a file that no open holds any more, as work for later.
     pub(crate) fn close_later(&self, (system, file): FileKey) {
-        if let Some(fs) = self.exports.load().file_system(system) {
+        // States in what is no longer exported are taken away after it has gone.
+        let mut exports = vec![self.exports.load()];
+        exports.extend(self.left_exports().iter().filter_map(Weak::upgrade));
+        if let Some(fs) = exports.iter().find_map(|all| all.file_system(system)) {
             self.work.add(CopyWork::Close(fs.clone(), FileId(file)));
         }
     }

@@ -363,6 +363,7 @@ impl NbdConnection {
                 drop(exports);
                 self.core.shared.refusals.note(Refusal {
                     peer: Some(peer),
+                    host: self.client.names.first().map(|name| &**name),
                     target: Some(&name),
                     remedy: Remedy::ListPeer,
                     ..Refusal::new(EXPORT_REFUSED, &why)

@@ -14,6 +14,10 @@ impl NfsConnection {
     /// Once everything was sent in the clear, TLS begins.
     #[cold]
     pub(crate) fn begin_tls<D: Driver>(&mut self, driver: &mut D) {
+        // What ends may have closed its socket in this turn.
+        if self.is_leaving || !self.core.is_open() {
+            return;
+        }
         let link = &mut self.core.link;
         if link.has_unsent() || link.stream.is_sending() {
             return;

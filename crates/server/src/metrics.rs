@@ -224,12 +224,19 @@ impl Running {
     /// may be any number of them.
     fn quota_metrics(&self) -> Vec<QuotaMetrics> {
         let state = self.shared.state();
-        let told = state.quotas.iter().filter_map(|spec| {
-            let quotas = state.file_system(&spec.file_system)?.quotas()?;
+        let of_state = state.quotas.iter().filter_map(|spec| {
+            let file_system = state.file_system(&spec.file_system)?;
+            Some((spec.clone(), Arc::clone(file_system)))
+        });
+        let specs: Vec<_> = of_state.collect();
+        // Usage is looked up without what connections are let in by.
+        drop(state);
+        let told = specs.into_iter().filter_map(|(spec, file_system)| {
+            let usage = file_system.quotas()?.usage_of(&spec.quota.subject);
             Some(QuotaMetrics {
-                quota: spec.name.clone(),
-                file_system: spec.file_system.clone(),
-                usage: quotas.usage_of(&spec.quota.subject),
+                quota: spec.name,
+                file_system: spec.file_system,
+                usage,
             })
         });
         told.collect()

@@ -32,7 +32,8 @@ pub use error::Error;
 pub use memory::{Memory, XATTR_BYTES_MAX, XATTRS_BYTES_MAX};
 pub use name::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX, check_name, check_symlink, check_xattr_name};
 pub use op::{
-    Entry, FsOp, Listing, New, Output, Progress, Removable, Seek, SetXattr, Task, Written,
+    Entry, FsOp, Listing, New, Output, Progress, READ_AHEAD_BYTES_MAX, Removable, Seek, SetXattr,
+    Task, Written,
 };
 pub use quota::{
     GRACE_S_DEFAULT, Quota, QuotaCount, QuotaEvent, QuotaLimits, QuotaRefused, QuotaRoom,

@@ -251,7 +251,9 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         Some(WeftCommand::Drain(arguments)) => drain::run(&arguments),
         Some(WeftCommand::Scrub(arguments)) => scrub::run(&arguments),
         Some(WeftCommand::Snapshot(arguments)) => snapshot::run(&arguments),
-        Some(WeftCommand::Volume(arguments)) => run_until_signal(|_| volume_image::run(&arguments)),
+        Some(WeftCommand::Volume(arguments)) => {
+            run_until_signal(|stop| volume_image::run(&arguments, stop))
+        }
         Some(WeftCommand::Get(arguments)) => get::run(&arguments),
         Some(WeftCommand::Login(arguments)) => login::run(&arguments),
         Some(WeftCommand::Token(arguments)) => token::run(&arguments),

@@ -3,10 +3,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, ErrorKind, IsTerminal};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::{self, ErrorKind, IsTerminal, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use admin::encoded;
 use api::{ConfigObjects, Connections, Protocol, TargetStatus};
@@ -16,6 +20,9 @@ use serde_json::Value;
 
 use crate::ask::{self, AskArgs};
 use crate::{FAILURE, USAGE};
+
+/// How often it is looked whether a program has ended.
+const POLL: Duration = Duration::from_millis(20);
 
 #[derive(Args)]
 pub struct VolumeArgs {
@@ -100,11 +107,11 @@ fn failed(why: String) -> Stopped {
     }
 }
 
-/// Does what is asked for.
-pub fn run(arguments: &VolumeArgs) -> io::Result<ExitCode> {
+/// Does what is asked for, until `stop` says otherwise.
+pub fn run(arguments: &VolumeArgs, stop: &AtomicBool) -> io::Result<ExitCode> {
     let done = match &arguments.command {
-        VolumeCommand::Import(image) => import(image),
-        VolumeCommand::Export(image) => export(image),
+        VolumeCommand::Import(image) => import(image, stop),
+        VolumeCommand::Export(image) => export(image, stop),
     };
     Ok(done.map_or_else(
         |Stopped { code, why }| {
@@ -117,12 +124,15 @@ pub fn run(arguments: &VolumeArgs) -> io::Result<ExitCode> {
     ))
 }
 
-fn import(arguments: &ImageArgs) -> Result<(), Stopped> {
-    let ImageArgs { volume, image, .. } = arguments;
+fn import(arguments: &ImageArgs, stop: &AtomicBool) -> Result<(), Stopped> {
+    let volume = &arguments.volume;
+    let image = &own_path(&arguments.image)?;
     let format = arguments.format()?;
-    let image_bytes = size_of_image(image, format)?;
+    let image_bytes = size_of_image(image, format, stop)?;
     let url = arguments.url(true)?;
-    let volume_bytes = size_told(&info(OsStr::new(&url), "raw")?, &url)?;
+    arguments.refuse_if_used()?;
+    let told = info(OsStr::new(&url), "raw", stop)?;
+    let volume_bytes = size_told(&told, &url)?;
     if image_bytes > volume_bytes {
         let image_size = format_size(image_bytes);
         return Err(failed(format!(
@@ -132,24 +142,36 @@ fn import(arguments: &ImageArgs) -> Result<(), Stopped> {
             format_size(volume_bytes),
         )));
     }
-    arguments.refuse_if_used()?;
     convert(
         (image.as_os_str(), format.name()),
         (OsStr::new(&url), "raw"),
         &["-n"],
+        stop,
     )?;
-    if image_bytes == volume_bytes {
-        return Ok(());
-    }
-    let rest = volume_bytes - image_bytes;
-    let zeros = format!("write -z -u {image_bytes} {rest}");
-    let mut program = program("qemu-io");
-    program.args(["-f", "raw", "-c", &zeros, &url]);
-    run_to_end(program.stdout(Stdio::null())).map(drop)
+    zero(&url, image_bytes..volume_bytes, stop)
 }
 
-fn export(arguments: &ImageArgs) -> Result<(), Stopped> {
-    let image = &arguments.image;
+/// Writes zeros, by a few pieces of each program: `qemu-io` takes less than 2 GiB at a time.
+fn zero(url: &str, bytes: Range<u64>, stop: &AtomicBool) -> Result<(), Stopped> {
+    const PIECE_BYTES: u64 = 1 << 30;
+    let starts: Vec<u64> = (bytes.start..bytes.end)
+        .step_by(PIECE_BYTES as usize)
+        .collect();
+    for some in starts.chunks(64) {
+        let mut program = program("qemu-io");
+        program.args(["-f", "raw"]);
+        for at in some {
+            let len = PIECE_BYTES.min(bytes.end - at);
+            program.args(["-c", &format!("write -z -u {at} {len}")]);
+        }
+        // It says on standard output what is wrong.
+        run_to_end(program.arg(url).stdout(Stdio::piped()), stop)?;
+    }
+    Ok(())
+}
+
+fn export(arguments: &ImageArgs, stop: &AtomicBool) -> Result<(), Stopped> {
+    let image = &own_path(&arguments.image)?;
     let format = arguments.format()?;
     let url = arguments.url(false)?;
     // The name is this command's own from here on, and no other file is written over.
@@ -165,6 +187,7 @@ fn export(arguments: &ImageArgs) -> Result<(), Stopped> {
         (OsStr::new(&url), "raw"),
         (image.as_os_str(), format.name()),
         &[],
+        stop,
     );
     if done.is_err() {
         let _ = fs::remove_file(image);
@@ -187,6 +210,13 @@ impl ImageArgs {
     /// Where the volume is by NBD; `writes`: not an export that may only be read.
     fn url(&self, writes: bool) -> Result<String, Stopped> {
         let (volume, ask) = (&self.volume, &self.ask);
+        if ask.is_remote() {
+            return Err(failed(
+                "disk images are read and written on the machine that weft runs on: run this there, by \
+                 its admin socket"
+                    .to_owned(),
+            ));
+        }
         let exports = ask::get(ask, "/v1/objects/nbd_export")?;
         let exports: ConfigObjects = ask::decoded(&exports)?;
         let mut exports = exports.objects.iter().map(|object| &object.fields);
@@ -224,7 +254,7 @@ impl ImageArgs {
         let volume = &self.volume;
         let target = format!("/v1/connections?volume={}", encoded(volume));
         let used: Connections = ask::decoded(&ask::get(&self.ask, &target)?)?;
-        match used.connections.is_empty() {
+        match used.connections.is_empty() && used.silent_reactors == 0 {
             true => Ok(()),
             false => Err(failed(format!(
                 "hosts are connected to volume {volume}: `weft get connections --volume {volume}` lists \
@@ -238,7 +268,8 @@ impl ImageArgs {
 fn reached(listener: SocketAddr) -> SocketAddr {
     let ip = match listener.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        // It takes IPv4 too, by which `clients` more often name this machine.
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         ip => ip,
     };
     SocketAddr::new(ip, listener.port())
@@ -246,8 +277,8 @@ fn reached(listener: SocketAddr) -> SocketAddr {
 
 /// The size of the disk that an image is of. One that is made of several files is refused: it could
 /// name any file that its reader may read.
-fn size_of_image(image: &Path, format: ImageFormat) -> Result<u64, Stopped> {
-    let info = info(image.as_os_str(), format.name())?;
+fn size_of_image(image: &Path, format: ImageFormat, stop: &AtomicBool) -> Result<u64, Stopped> {
+    let info = info(image.as_os_str(), format.name(), stop)?;
     let data = &info["format-specific"]["data"];
     let own = image.to_str();
     let extents = data["extents"].as_array().map_or(&[][..], Vec::as_slice);
@@ -269,12 +300,12 @@ fn size_told(info: &Value, of: &str) -> Result<u64, Stopped> {
     size.ok_or_else(|| failed(format!("qemu-img does not tell the size of {of}")))
 }
 
-fn info(of: &OsStr, format: &str) -> Result<Value, Stopped> {
+fn info(of: &OsStr, format: &str, stop: &AtomicBool) -> Result<Value, Stopped> {
     let mut program = program("qemu-img");
     program
         .args(["info", "--output=json", "-f", format])
         .arg(of);
-    let said = run_to_end(program.stdout(Stdio::piped()))?;
+    let said = run_to_end(program.stdout(Stdio::piped()), stop)?;
     serde_json::from_slice(&said)
         .map_err(|error| failed(format!("qemu-img info says what is no JSON: {error}")))
 }
@@ -284,6 +315,7 @@ fn convert(
     (from, from_format): (&OsStr, &str),
     (to, to_format): (&OsStr, &str),
     options: &[&str],
+    stop: &AtomicBool,
 ) -> Result<(), Stopped> {
     let mut program = program("qemu-img");
     // Without a cache mode nothing would be flushed at the end.
@@ -297,7 +329,7 @@ fn convert(
         .args(["-f", from_format, "-O", to_format])
         .arg(from)
         .arg(to);
-    run_to_end(&mut program).map(drop)
+    run_to_end(&mut program, stop).map(drop)
 }
 
 fn program(name: &str) -> Command {
@@ -306,19 +338,54 @@ fn program(name: &str) -> Command {
     program
 }
 
+/// An absolute path, which QEMU takes for no option (`-a`) and no protocol (`a:b`).
+fn own_path(image: &Path) -> Result<PathBuf, Stopped> {
+    std::path::absolute(image).map_err(|error| failed(format!("{}: {error}", image.display())))
+}
+
 /// Waits for a program of QEMU's, which says itself what is wrong; what it has written where that is
-/// taken.
-fn run_to_end(program: &mut Command) -> Result<Vec<u8>, Stopped> {
+/// taken. It is ended when `stop` says so.
+fn run_to_end(program: &mut Command, stop: &AtomicBool) -> Result<Vec<u8>, Stopped> {
     let name = program.get_program().to_string_lossy().into_owned();
-    let child = program.spawn().map_err(|error| {
+    let fail = |error: io::Error| failed(format!("{name}: {error}"));
+    let mut child = program.spawn().map_err(|error| {
         failed(format!(
             "{name} cannot be run: {error}: install it (`qemu-utils` of Debian, `qemu-img` of Fedora)"
         ))
     })?;
-    let ended = child.wait_with_output();
-    let ended = ended.map_err(|error| failed(format!("{name}: {error}")))?;
-    match ended.status.success() {
-        true => Ok(ended.stdout),
-        false => Err(failed(format!("{name} ended with {}", ended.status))),
+    let said = child.stdout.take().map(|mut out| {
+        thread::spawn(move || {
+            let mut said = Vec::new();
+            out.read_to_end(&mut said).map(|_| said)
+        })
+    });
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(fail)? {
+            break status;
+        }
+        if stop.load(Ordering::Relaxed) {
+            // It may have ended by itself: Ctrl-C at a terminal is for both.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(failed("ended by a signal: not all was done".to_owned()));
+        }
+        thread::sleep(POLL);
+    };
+    let said = said.map_or(Ok(Vec::new()), |said| said.join().expect("it only reads"));
+    let said = said.map_err(fail)?;
+    match status.success() {
+        true => Ok(said),
+        false => Err(failed(format!(
+            "{name} ended with {status}{}",
+            told_by(&said)
+        ))),
+    }
+}
+
+/// What a program has said on standard output, if anything.
+fn told_by(said: &[u8]) -> String {
+    match String::from_utf8_lossy(said).trim() {
+        "" => String::new(),
+        said => format!(": {said}"),
     }
 }

@@ -62,7 +62,7 @@ fn bytes_in_the_clear_behind_starttls_end_the_connection() {
 }
 
 #[test]
-fn what_was_negotiated_before_starttls_counts_no_more() {
+fn options_negotiated_before_starttls_count_no_more() {
     let mut peer = Peer::with_tls(NbdTls::Offered);
     peer.option(option::STRUCTURED_REPLY, b"");
     let contexts = context_data(DISK, &["base:allocation"]);

@@ -67,6 +67,10 @@ pub enum Seek {
     Hole,
 }
 
+/// Bytes that [`FsOp::ReadAhead`] reads at most: one caller takes no more of the page cache, and of
+/// a thread, at a time.
+pub const READ_AHEAD_BYTES_MAX: u64 = 32 << 20;
+
 /// What SETXATTR expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetXattr {
@@ -235,7 +239,7 @@ pub enum FsOp<'a> {
         file: FileId,
         /// First byte.
         offset: u64,
-        /// Bytes; 0 for all up to the end of the file.
+        /// Bytes; 0 for all up to the end of the file. [`READ_AHEAD_BYTES_MAX`] of them count.
         len: u64,
     },
     /// Makes a range of one file that of another, in one step to all others:

@@ -182,6 +182,7 @@ impl Files {
             }
             false => {
                 file.opens.find_share(writes).is_none()
+                    && !file.lock_states.has_others(args.client)
                     && !file.delegations.iter().any(|d| in_the_way(&d.state))
             }
         };

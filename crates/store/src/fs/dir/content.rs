@@ -22,14 +22,12 @@ use super::{DirInner, Synced};
 use crate::direct::DirectFile;
 use crate::fs::op::Move;
 use crate::fs::{
-    Attr, Caller, Error, FileId, ObjectKind, Output, QuotaRoom, Seek, SetAttr, Statfs, Time, access,
+    Attr, Caller, Error, FileId, ObjectKind, Output, QuotaRoom, READ_AHEAD_BYTES_MAX, Seek,
+    SetAttr, Statfs, Time, access,
 };
 
 /// Bytes that are copied before others have their turn.
 const COPY_STEP_BYTES: u64 = 8 << 20;
-/// Bytes of a range that are read ahead: one caller takes no more of the page cache, and of a
-/// thread, at a time.
-const READ_AHEAD_BYTES: u64 = 32 << 20;
 /// Bytes that are copied at a time where the kernel does not.
 const COPY_BYTES: usize = 256 << 10;
 
@@ -345,7 +343,7 @@ impl DirInner {
         };
         // What goes past the page cache is not looked for there, and to the kernel a length of 0
         // is all of the file.
-        match NonZeroU64::new(len.min(READ_AHEAD_BYTES)) {
+        match NonZeroU64::new(len.min(READ_AHEAD_BYTES_MAX)) {
             Some(len) if !self.is_direct => {
                 Ok(fadvise(&*ready.fd, offset, Some(len), Advice::WillNeed).is_ok())
             }

@@ -48,6 +48,8 @@ struct OpenState {
 struct Map {
     by_file: HashMap<FileId, Arc<OpenFile>>,
     clock: u64,
+    /// So many descriptors may come before they are counted again.
+    uncounted_left: usize,
 }
 
 pub(super) struct Entries {
@@ -381,8 +383,13 @@ impl Entries {
 }
 
 impl Map {
-    fn descriptors_to_close(&self, max: usize) -> Vec<Arc<OpenFile>> {
+    fn descriptors_to_close(&mut self, max: usize) -> Vec<Arc<OpenFile>> {
         if self.by_file.len() < max {
+            self.uncounted_left = 0;
+            return Vec::new();
+        }
+        if let Some(left) = self.uncounted_left.checked_sub(1) {
+            self.uncounted_left = left;
             return Vec::new();
         }
         let mut evictable: Vec<(bool, u64, FileId)> = Vec::new();
@@ -396,6 +403,7 @@ impl Map {
             }
         }
         if count < max {
+            self.uncounted_left = max - count - 1;
             return Vec::new();
         }
         let many = (max / 8).max(1).min(evictable.len());
