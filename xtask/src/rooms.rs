@@ -56,7 +56,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "serve_nbd",
         &[
-            "auth", "engine", "faults", "link", "machine", "mem", "nbd", "reactor", "store",
+            "auth", "engine", "faults", "link", "machine", "mem", "nbd", "reactor", "store", "tls",
         ],
     ),
     (

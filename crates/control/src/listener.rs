@@ -44,14 +44,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             sink.add(&section.span_of("discovery_only"), text);
         }
         let requires_tls = pick(sink, Some(section), "tls", TLS).unwrap_or(false);
-        let why_not = match protocol {
-            Protocol::Iscsi => Some("`tls` is for NVMe/TCP and NBD: no iSCSI initiator speaks it"),
-            Protocol::Nfs => Some("`tls` is for NVMe/TCP and NBD: of NFS exports say `xprtsec`"),
-            Protocol::Nbd if !file.has("nbd") => {
-                Some("`tls` wants [nbd.tls], whose `certificate` and `key` NBD speaks TLS by")
-            }
-            Protocol::NvmeTcp | Protocol::Nbd => None,
-        };
+        let why_not = why_no_tls(protocol, file);
         if let Some(text) = why_not.filter(|_| section.has("tls")) {
             sink.add(&section.span_of("tls"), text);
         }
@@ -99,6 +92,18 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
     }
     let specs = listeners.into_iter().map(|(spec, _)| spec);
     (specs.collect(), is_whole)
+}
+
+/// Why `tls` has no place in a listener of a protocol.
+fn why_no_tls(protocol: Protocol, file: &Section) -> Option<&'static str> {
+    match protocol {
+        Protocol::Iscsi => Some("`tls` is for NVMe/TCP and NBD: no iSCSI initiator speaks it"),
+        Protocol::Nfs => Some("`tls` is for NVMe/TCP and NBD: of NFS exports say `xprtsec`"),
+        Protocol::Nbd if !file.has("nbd") => {
+            Some("`tls` wants [nbd.tls], whose `certificate` and `key` NBD speaks TLS by")
+        }
+        Protocol::NvmeTcp | Protocol::Nbd => None,
+    }
 }
 
 /// What the port mapper sends clients to the listener for; nothing of a list that is wrong.

@@ -39,9 +39,9 @@ pub(crate) fn parse(
 ) -> Parsed {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let sink = &mut Sink::new(text);
-    for error in errors {
-        sink.add(&error.span().unwrap_or(0..0), error.message());
-    }
+    errors
+        .iter()
+        .for_each(|error| sink.add(&error.span().unwrap_or(0..0), error.message()));
     pattern::expand(sink, table.get_mut());
     let file = Section::open(sink, SCHEMA, FILE, table.get_ref(), 0..0);
     let mut secrets = Secrets::new(origin, before);
