@@ -39,9 +39,7 @@ pub(crate) fn parse(
 ) -> Parsed {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let sink = &mut Sink::new(text);
-    errors
-        .iter()
-        .for_each(|error| sink.add(&error.span().unwrap_or(0..0), error.message()));
+    add_errors(sink, &errors);
     pattern::expand(sink, table.get_mut());
     let file = Section::open(sink, SCHEMA, FILE, table.get_ref(), 0..0);
     let mut secrets = Secrets::new(origin, before);
@@ -105,5 +103,12 @@ pub(crate) fn parse(
         config,
         secrets: secrets.into_read(),
         problems: sink.take(),
+    }
+}
+
+/// What the text has that is no TOML.
+fn add_errors(sink: &mut Sink, errors: &[toml::de::Error]) {
+    for error in errors {
+        sink.add(&error.span().unwrap_or(0..0), error.message());
     }
 }
