@@ -419,7 +419,7 @@ const TABLE: &[AttributeRow] = &[
 ];
 
 /// What OPEN understands, by kinds: share access, share deny, wants, claims, ways to create
-/// (RFC 9754, section 4).
+/// (RFC 9754).
 const OPEN_ARGUMENTS: [&[u32]; 5] = [
     &[
         nfs4::OPEN_ARGS_SHARE_ACCESS_READ,

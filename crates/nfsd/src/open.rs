@@ -684,7 +684,7 @@ fn answer<'a>(run: &mut RunningCall<'a>, opening: Box<Opening>) -> OperationOutc
         let args = args(run);
         let size = [1 << FATTR4_SIZE];
         let resok = OPEN4resok {
-            // No state id of an open is all zero (RFC 9754, section 5).
+            // No state id of an open is all zero (RFC 9754).
             stateid: match opened.state.kind {
                 StateKind::Open => opened.stateid,
                 _ => files::ANONYMOUS,

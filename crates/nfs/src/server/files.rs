@@ -222,7 +222,7 @@ pub struct OpenArgs<'a> {
     /// A delegation is welcome, of writing where the open is, and can be recalled: the file
     /// handle by which the client has the file.
     pub delegate: Option<&'a [u8]>,
-    /// A delegation is welcome instead of an open (RFC 9754, section 5).
+    /// A delegation is welcome instead of an open (RFC 9754).
     pub open_xor_delegation: bool,
     /// OPEN_CONFIRM is to come before the state is good for anything.
     pub must_confirm: bool,

@@ -1,4 +1,4 @@
-//! Delegations instead of opens (RFC 9754, section 5): they hold what the open would.
+//! Delegations instead of opens (RFC 9754): they hold what the open would.
 
 use wire::nfs4::*;
 use wire::xdr::{Decode, Encode, List, Opaque, Reader};

@@ -163,7 +163,7 @@ impl Files {
 
     /// A delegation, if its client has none: for a client that writes, of a file that no other
     /// has open or locked, nor a host of NFSv3; for one that reads, of a file that no client
-    /// writes.
+    /// has open to write, and no other has locked.
     pub(super) fn delegate(
         &self,
         file: &mut FileStates,

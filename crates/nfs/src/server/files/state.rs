@@ -133,7 +133,7 @@ impl State {
     }
 
     /// Whether the file system holds the file for it: for an open, or a delegation that there
-    /// is instead of one (RFC 9754, section 5). It is to be told when that ends.
+    /// is instead of one (RFC 9754). It is to be told when that ends.
     pub fn holds_file(&self) -> bool {
         self.kind == StateKind::Open || self.word() & IS_ALONE != 0
     }

@@ -841,6 +841,26 @@ fn file_that_is_open_to_write_is_not_delegated() {
 }
 
 #[test]
+fn file_that_another_client_has_locked_is_not_delegated() {
+    let files = files();
+    open(&files, B, b"o", READ);
+    let other = open(&files, B, b"o", READ | WRITE);
+    files.lock_first(&other, b"l", lock(0, 9, true)).unwrap();
+    let share = ShareReservation {
+        access: READ,
+        deny: 0,
+    };
+    files.downgrade(&other, share).unwrap();
+    let wanted = OpenArgs {
+        delegate: Some(b"handle"),
+        ..args(A, b"o", READ, 0)
+    };
+    assert!(files.open(&wanted).unwrap().delegation.is_none());
+    forget(&files, B);
+    assert!(files.open(&wanted).unwrap().delegation.is_some());
+}
+
+#[test]
 fn owner_that_was_used_is_not_retired() {
     let files = files();
     files.admit_client(A, true);
