@@ -1,8 +1,9 @@
-//! Delegations that are given back, and state ids as such (RFC 8881, sections
-//! 18.5, 18.6, 18.38, 18.48).
+//! Delegations that are given back, or are recalled for what local programs do; and state ids as
+//! such (RFC 8881, sections 18.5, 18.6, 18.38, 18.48).
 
-use nfs::server::files::{Special, StateKind};
-use store::fs::{FileId, FsOp};
+use machine::{Nanos, work};
+use nfs::server::files::{READ, Special, StateKind, WRITE};
+use store::fs::{FileId, FsOp, LocalChange};
 use wire::nfs4::{
     DELEGPURGE4args, DELEGRETURN4args, FREE_STATEID4args, SEQ4_STATUS_ADMIN_STATE_REVOKED,
     SEQ4_STATUS_RECALLABLE_STATE_REVOKED, TEST_STATEID4args, TEST_STATEID4resok, nfsstat4,
@@ -10,11 +11,40 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List};
 
+use crate::Nfsd;
 use crate::call::{Ask, OperationOutcome, RunningCall};
 use crate::continuation::{Continuation, ThenOpen};
+use crate::state::NO_CLIENT;
 
 /// The status flags that are cleared when a client has freed all that was revoked.
 const REVOKED: u32 = SEQ4_STATUS_RECALLABLE_STATE_REVOKED | SEQ4_STATUS_ADMIN_STATE_REVOKED;
+
+/// Files whose local changes are looked at in a turn.
+const LOCAL_CHANGES_A_TURN: usize = 64;
+
+impl Nfsd {
+    /// Recalls the delegations of files that local programs have changed, or have opened while a
+    /// client may have content that it has not written back. Whether there may be more.
+    pub fn see_local_changes(&self, now: Nanos) -> bool {
+        let mut has_more = false;
+        for export in self.exports.load().iter() {
+            let fs = export.fs();
+            let changes = fs.take_local_changes(LOCAL_CHANGES_A_TURN);
+            has_more |= changes.len() == LOCAL_CHANGES_A_TURN;
+            for (file, change) in changes {
+                work::spend(1);
+                let access = match change {
+                    LocalChange::Opened => READ,
+                    LocalChange::Changed => WRITE,
+                };
+                let key = (fs.info().instance, file.0);
+                // The local program waits for nothing.
+                let _ = self.break_delegations(NO_CLIENT, key, access, now);
+            }
+        }
+        has_more
+    }
+}
 
 /// Delegations do not outlive their client: there is nothing to purge.
 pub(crate) fn delegpurge<'a>(
@@ -71,7 +101,7 @@ pub(crate) fn test_stateid<'a>(
 ) -> OperationOutcome<'a> {
     let mut statuses = Vec::new();
     for stateid in args.ts_stateids.iter() {
-        machine::work::spend(1);
+        work::spend(1);
         statuses.push(test(run, &stateid));
     }
     let resok = TEST_STATEID4resok {

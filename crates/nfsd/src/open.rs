@@ -526,20 +526,31 @@ fn try_grant(
         .filter(|_| is_reclaim)
         .inspect(|owner| owner.confirm());
     let is_confirmed = owner.is_none_or(|owner| owner.is_confirmed());
+    let writes = args.share_access & WRITE != 0;
+    let watched = match wants_delegation(run, &args) {
+        true => run.file_system()?.watch(opening.file, writes).ok(),
+        false => None,
+    };
     let wanted = OpenArgs {
         client: opening.client.id,
         uid: run.identity().uid,
         owner: args.owner.owner.0,
         file: key,
         share: opening.share,
-        delegate: wants_delegation(run, &args).then_some(&handle[..]),
+        // What local programs would change unseen is not delegated.
+        delegate: watched.as_ref().map(|_| &handle[..]),
         open_xor_delegation: args.share_access & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION != 0,
         must_confirm: !is_confirmed,
         now: run.now,
     };
     loop {
         let refused = match nfsd.files.open(&wanted) {
-            Ok(opened) => return Ok(opened),
+            Ok(opened) => {
+                if let (Some(delegation), Some(watched)) = (&opened.delegation, watched.flatten()) {
+                    nfsd.files.keep_watched(delegation, watched);
+                }
+                return Ok(opened);
+            }
             Err(refused) => refused,
         };
         match nfsd.clear(refused, run.now).map_err(nfsstat4::from) {

@@ -33,6 +33,9 @@ pub enum OwnMail {
     ExportsChanged,
     /// A datagram has come. For the first reactor.
     Datagram(Box<Datagram>),
+    /// Local programs have changed or opened files that clients have delegations of. For the
+    /// first reactor.
+    LocalChanges,
     /// What a host has said to a lock that is its own now, if it has. For the first reactor.
     Granted(Box<NlmGrant>, Option<nlm4_stats>),
     /// Say which clients there are. For the first reactor.
@@ -61,6 +64,7 @@ pub(crate) fn on_mail<S: Has<NfsConnection>, D: Driver>(
             }
         }
         OwnMail::Exports(exports, then) => {
+            local.service.watch(&exports);
             shard.in_background(|_| nfsd.set_exports(exports));
             for reactor in 0..local.service.reactors() {
                 local.service.send(reactor, OwnMail::ExportsChanged);
@@ -74,6 +78,14 @@ pub(crate) fn on_mail<S: Has<NfsConnection>, D: Driver>(
         OwnMail::Datagram(datagram) => {
             let now = driver.now();
             shard.in_background(|_| nfsd.take_datagram(*datagram, (now, local.time(now))));
+        }
+        OwnMail::LocalChanges => {
+            let now = driver.now();
+            let mut has_more = false;
+            shard.in_background(|_| has_more = nfsd.see_local_changes(now));
+            if has_more {
+                local.service.send(0, OwnMail::LocalChanges);
+            }
         }
         OwnMail::Granted(grant, stat) => {
             let now = driver.now();

@@ -174,7 +174,7 @@ impl Service {
     }
 
     /// A reactor is there, whose clock says `now`: the first to say so begins.
-    pub fn begin(&self, now: Nanos) {
+    pub fn begin(self: &Arc<Self>, now: Nanos) {
         let mut start = locked(&self.start);
         if let Some(start) = start.take() {
             let Start {
@@ -184,11 +184,25 @@ impl Service {
                 exports,
             } = start;
             self.hosts_looked_up.store(now, Ordering::Relaxed);
+            self.watch(&exports);
             let nfsd = Nfsd::new(settings, boot, known, exports, now);
             nfsd.set_gss(self.acceptor().is_some());
             self.name_owners(&nfsd);
             nfsd.set_ports(locked(&self.ports).clone());
             assert!(self.nfsd.set(nfsd).is_ok(), "it starts once");
+        }
+    }
+
+    /// The first reactor hears of what local programs do in these.
+    pub(crate) fn watch(self: &Arc<Self>, exports: &Exports) {
+        for export in exports.iter() {
+            // A file system may outlive the service.
+            let service = Arc::downgrade(self);
+            export.fs().tell_local_changes(Box::new(move || {
+                if let Some(service) = service.upgrade() {
+                    service.send(0, OwnMail::LocalChanges);
+                }
+            }));
         }
     }
 
@@ -824,6 +838,7 @@ pub(crate) mod tests {
             Some(records),
             Wall::System,
         );
+        let service = Arc::new(service);
         service.begin(0);
         let server = &service.nfsd().server;
         let anonymous = ::nfs::connection::Credential::default();

@@ -40,8 +40,9 @@ pub use quota::{
     QuotaSubject, QuotaUsage, Quotas,
 };
 pub use types::{
-    Asker, Attr, Caller, ChangeInfo, Device, FileId, HandleKey, Info, MODE_MASK, ObjectKind,
-    SET_GID, SET_UID, STICKY, SetAttr, SetTime, Statfs, Time,
+    Asker, Attr, Caller, ChangeInfo, Device, FileId, HandleKey, Info, LocalChange, MODE_MASK,
+    ObjectKind, SET_GID, SET_UID, STICKY, SetAttr, SetTime, Statfs, TellLocalChanges, Time,
+    Watched,
 };
 
 use std::io::Result as IoResult;
@@ -83,6 +84,27 @@ pub trait FileSystem: Send + Sync {
                 error: Error::NotSupp,
             }),
         }
+    }
+
+    /// This is called from now on, by any thread, when there is something to be had by
+    /// [`FileSystem::take_local_changes`] and was nothing before. Only the first counts.
+    fn tell_local_changes(&self, _tell: TellLocalChanges) {}
+
+    /// What local programs have done to files that are watched, to so many at most. Where there
+    /// may be more nothing is told of them: it is called again.
+    fn take_local_changes(&self, _most: usize) -> Vec<(FileId, LocalChange)> {
+        Vec::new()
+    }
+
+    /// Watches a file that a client has open for what local programs do to it, of one that the
+    /// client writes alone (`is_written`) that they open it, until what is returned is
+    /// dropped. `None` where no local program reaches it. Asks the kernel, and does not wait for
+    /// a disk.
+    ///
+    /// # Errors
+    /// Changes would not be told.
+    fn watch(&self, _file: FileId, _is_written: bool) -> Result<Option<Watched>, Error> {
+        Ok(None)
     }
 
     /// Begins an operation. What completes for it carries `token`, one at a

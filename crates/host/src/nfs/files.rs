@@ -5,11 +5,11 @@ use reactor::Driver;
 use wire::nfs4::{
     COMMIT4args, COMMIT4resok, CREATE4args, FATTR4_MODE, GETATTR4args, LOOKUP4args,
     OPEN4_SHARE_ACCESS_BOTH, OPEN4_SHARE_ACCESS_READ, OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
-    OPEN4_SHARE_ACCESS_WANT_READ_DELEG, OPEN4_SHARE_ACCESS_WRITE, OPEN4_SHARE_DENY_NONE, OPEN4args,
-    OPEN4resok, PUTFH4args, READ4args, READ4resok, READDIR4args, READDIR4resok, REMOVE4args,
-    WRITE4args, WRITE4resok, change_info4, createhow4, createtype4, creatverfattr, fattr4,
-    nfs_argop4, nfs_fh4, nfs_opnum4, open_claim4, open_delegation4, openflag4, stable_how4,
-    state_owner4, stateid4, verifier4,
+    OPEN4_SHARE_ACCESS_WANT_READ_DELEG, OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG,
+    OPEN4_SHARE_ACCESS_WRITE, OPEN4_SHARE_DENY_NONE, OPEN4args, OPEN4resok, PUTFH4args, READ4args,
+    READ4resok, READDIR4args, READDIR4resok, REMOVE4args, WRITE4args, WRITE4resok, change_info4,
+    createhow4, createtype4, creatverfattr, fattr4, nfs_argop4, nfs_fh4, nfs_opnum4, open_claim4,
+    open_delegation4, openflag4, stable_how4, state_owner4, stateid4, verifier4,
 };
 use wire::xdr::{Encode, List, Opaque, Payload as Length};
 
@@ -220,7 +220,7 @@ impl<D: Driver> Client<D> {
         )
     }
 
-    /// OPEN of `name` in a directory; the server may delegate reading where
+    /// OPEN of `name` in a directory; the server may delegate the file where
     /// `takes_delegation`.
     ///
     /// # Errors
@@ -244,9 +244,10 @@ impl<D: Driver> Client<D> {
                 }))
             }
         };
-        let want = match takes_delegation {
-            true => OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
-            false => OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
+        let want = match (takes_delegation, access) {
+            (true, Access::Read) => OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
+            (true, _) => OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG,
+            (false, _) => OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
         };
         let owner = owner(self.opens.next());
         let clientid = self.clientid;

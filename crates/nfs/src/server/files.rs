@@ -25,7 +25,7 @@ use wire::nfs4::{clientid4, nfsstat4, stateid4};
 use super::locks::{Lock, LockOwner, Locks, Range};
 use super::secret::{For, Secret};
 use delegation::{Delegation, RECALLS};
-pub use delegation::{DelegationHolder, HolderQuestion, HolderView, Recall};
+pub use delegation::{DelegationHolder, HolderQuestion, HolderView, Recall, Watched};
 use held::{LockStates, Opens};
 use locking::LockWaiter;
 pub use locking::{LockArgs, Waiter};

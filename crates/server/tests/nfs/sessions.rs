@@ -3,6 +3,7 @@
 
 use needs::each_driver;
 use reactor::Choice;
+use std::path::Path;
 use std::time::Duration;
 
 use host::nfs::{Access, Create, Params};
@@ -10,7 +11,8 @@ use server::Change;
 use wire::nfs4::{nfsstat4, stable_how4};
 
 use crate::common::{
-    Caller, at, connect, drain, export, fill, make, memory, params, pattern, until, with_server,
+    Caller, at, config, connect, drain, export, fill, make, memory, params, pattern, stop, until,
+    with_server,
 };
 
 #[each_driver]
@@ -92,6 +94,52 @@ fn a_delegation_is_called_back(backend: Choice) {
         assert_eq!(drain(&mut reader, &held, 4096), b"after!");
         reader.close_file(held).expect("closed");
     });
+}
+
+/// What a local program does.
+type LocalUse = fn(&Path);
+
+/// What a local program does to a file of a `dir` is not kept from a client with a delegation.
+#[each_driver]
+fn delegation_of_a_file_that_a_local_program_uses_is_recalled(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = server::start(config(backend, folder.path())).expect("starts");
+    let (mut client, root) = at(&running, "dir");
+    let path = |name: &str| folder.path().join("dir").join(name);
+    let cases: [(Access, LocalUse); 4] = [
+        (Access::Read, |path| {
+            std::fs::write(path, b"local").expect("written");
+        }),
+        (Access::Read, |path| {
+            std::fs::remove_file(path).expect("removed");
+        }),
+        (Access::Read, |path| {
+            std::fs::rename(path, path.with_extension("moved")).expect("moved");
+        }),
+        (Access::Both, |path| {
+            std::fs::read(path).expect("read");
+        }),
+    ];
+    for (n, (access, local)) in cases.into_iter().enumerate() {
+        let name = format!("file{n}");
+        let open = make(&mut client, &root, &name);
+        fill(&mut client, &open, b"before", 4096);
+        client.close_file(open).expect("closed");
+        let how = (access, Create::No);
+        let held = client.open((&root, &name), how, true).expect("there");
+        assert!(client.has_delegation(&held), "{name}: none else has it");
+        // What clients read, and what weft does for them, is no local change.
+        assert_eq!(drain(&mut client, &held, 4096), b"before");
+        let mut other = connect(&running, params());
+        other.lookup(["dir", &name]).expect("there");
+        assert_eq!(client.serve(Duration::from_millis(20)).expect("alive"), 0);
+        local(&path(&name));
+        until("it is recalled", || {
+            client.serve(Duration::from_millis(20)).expect("alive") == 1
+        });
+        client.close_file(held).expect("closed");
+    }
+    stop(running);
 }
 
 #[each_driver]

@@ -63,6 +63,7 @@ mod descriptor;
 mod error;
 mod file_syncs;
 mod listing;
+mod local_changes;
 mod names;
 mod opens;
 mod resolve;
@@ -97,12 +98,14 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::op::Move;
 use super::{
-    Asker, Caller, Error, FileId, FileSystem, FsOp, HandleKey, Info, Output, Progress, Task,
+    Asker, Caller, Error, FileId, FileSystem, FsOp, HandleKey, Info, LocalChange, Output, Progress,
+    Task, TellLocalChanges, Watched,
 };
 use crate::regular::expect_own_file;
 use below::Kernel;
 use beneath::{Beneath, proc_path};
 use listing::Stream;
+use local_changes::LocalChanges;
 use opens::Entries;
 use resolve::Budget;
 use table::{HandleTable, Header, ROOT, TableRefused};
@@ -172,6 +175,8 @@ struct DirInner {
     is_direct: bool,
     /// That a file cannot be read and written past the cache.
     told_direct: AtomicBool,
+    /// That a file cannot be watched.
+    told_unwatched: AtomicBool,
     beneath: Beneath,
     table: Mutex<HandleTable>,
     /// Before the table, in ascending order.
@@ -184,6 +189,8 @@ struct DirInner {
     budget: Mutex<Budget>,
     syncs: Mutex<Syncs>,
     workers: Workers,
+    /// None in a simulator, where no local program runs.
+    local_changes: Option<Arc<LocalChanges>>,
     below: Box<dyn Below>,
     /// Of the state directory, locked.
     lock: File,
@@ -291,6 +298,7 @@ impl Dir {
             is_read_only: spec.read_only,
             is_direct: spec.direct,
             told_direct: AtomicBool::new(false),
+            told_unwatched: AtomicBool::new(false),
             beneath,
             table: Mutex::new(table),
             locks: (0..2 * LOCKS).map(|_| RwLock::default()).collect(),
@@ -300,6 +308,7 @@ impl Dir {
             budget: Budget::new(),
             syncs: Mutex::default(),
             workers: Workers::new(descriptors_max.is_none()),
+            local_changes: descriptors_max.is_none().then(Arc::default),
             below,
             lock,
         };
@@ -535,6 +544,9 @@ fn check_state(
 impl Drop for Dir {
     fn drop(&mut self) {
         self.inner.workers.end();
+        if let Some(changes) = &self.inner.local_changes {
+            changes.end();
+        }
     }
 }
 
@@ -566,6 +578,19 @@ impl DirInner {
             "the table of file handles is not on the disk: free space in its folder, or mend its \
              disk; until then file handles that were given out lately may be stale after a crash"
         );
+    }
+
+    /// A file cannot be watched: it is said once.
+    fn tell_unwatched(&self, errno: Errno) -> Error {
+        if !self.told_unwatched.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                file_system = self.info.name,
+                error = %std::io::Error::from(errno),
+                "changes by local programs cannot be watched, so clients get no delegations of \
+                 some files: raise fs.inotify.max_user_instances and fs.inotify.max_user_watches"
+            );
+        }
+        errno.into()
     }
 
     /// Something that was written to `fd` may not be on the disk, and never will be.
@@ -675,6 +700,29 @@ impl FileSystem for Dir {
 
     fn verifier(&self) -> u64 {
         self.inner.verifier.load(Ordering::Acquire)
+    }
+
+    fn tell_local_changes(&self, tell: TellLocalChanges) {
+        if let Some(changes) = &self.inner.local_changes {
+            changes.set_tell(tell);
+        }
+    }
+
+    fn take_local_changes(&self, most: usize) -> Vec<(FileId, LocalChange)> {
+        let changes = self.inner.local_changes.as_ref();
+        changes.map_or(Vec::new(), |changes| changes.take(most))
+    }
+
+    fn watch(&self, file: FileId, is_written: bool) -> Result<Option<Watched>, Error> {
+        let Some(changes) = &self.inner.local_changes else {
+            return Ok(None);
+        };
+        // It may be closed for want of descriptors.
+        let open = self.inner.entries.pinned(file).ok_or(Error::Delay)?;
+        let watched = changes.watch((file, open.as_fd()), is_written);
+        watched
+            .map(Some)
+            .map_err(|errno| self.inner.tell_unwatched(errno))
     }
 
     fn start(

@@ -228,3 +228,18 @@ pub struct Statfs {
     /// What the object's owner may still allocate to it.
     pub quota: QuotaRoom,
 }
+
+/// What a local program has done to a file that is watched (the greater counts).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LocalChange {
+    /// It has opened it, perhaps to read what a client has not written back yet.
+    Opened,
+    /// It has changed its content, attributes or name.
+    Changed,
+}
+
+/// Tells that there are local changes, where there were none before.
+pub type TellLocalChanges = Box<dyn Fn() + Send + Sync>;
+
+/// Keeps a file watched until it is dropped.
+pub type Watched = Box<dyn fmt::Debug + Send + Sync>;

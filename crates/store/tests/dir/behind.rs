@@ -1,7 +1,12 @@
 //! What others on this machine do to the directory meanwhile.
 
 use super::*;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use store::fs::LocalChange;
 
 fn read(user: &mut User<'_>, file: FileId) -> Result<Vec<u8>, Error> {
     Ok(user.read_buf(file, 0, 100)?.0)
@@ -220,4 +225,77 @@ fn changes_by_local_processes_are_seen() {
     assert!(user.attr(top).unwrap().change > before);
     fs::remove_file(place.path("g")).unwrap();
     assert_eq!(user.lookup(top, b"g"), Err(Error::NoEnt));
+}
+
+/// What is told of a file that is watched, once this is done to it.
+fn told(fs: &Dir, local: impl FnOnce()) -> Option<LocalChange> {
+    local();
+    // Events come from a thread.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(20) {
+        if let Some((_, change)) = fs.take_local_changes(8).pop() {
+            return Some(change);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+#[test]
+fn change_of_a_watched_file_by_a_local_process_is_told() {
+    let place = Place::new();
+    let fs = place.open();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let called = Arc::clone(&calls);
+    fs.tell_local_changes(Box::new(move || {
+        called.fetch_add(1, Ordering::Relaxed);
+    }));
+    let mut user = User::root(&fs);
+    let top = user.top();
+    let path = place.path("f");
+    let file = user.file(top, b"f");
+    user.open(file).unwrap();
+    let watched = fs
+        .watch(file, false)
+        .unwrap()
+        .expect("local programs reach it");
+    // Clients may read it, and others of its directory change.
+    user.write(file, 0, b"content").unwrap();
+    assert_eq!(
+        told(&fs, || {}),
+        Some(LocalChange::Changed),
+        "by weft itself"
+    );
+    let changes: [&dyn Fn(); 4] = [
+        &|| fs::write(&path, b"other").unwrap(),
+        &|| fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap(),
+        &|| fs::hard_link(&path, place.path("second")).unwrap(),
+        &|| fs::rename(place.path("second"), place.path("third")).unwrap(),
+    ];
+    for change in changes {
+        let before = calls.load(Ordering::Relaxed);
+        assert_eq!(told(&fs, change), Some(LocalChange::Changed));
+        assert!(calls.load(Ordering::Relaxed) > before, "it is called");
+        // A call may have brought several events.
+        std::thread::sleep(Duration::from_millis(20));
+        fs.take_local_changes(8);
+    }
+    // By two clients it is watched until neither has a delegation.
+    let second = fs.watch(file, false).unwrap();
+    drop(watched);
+    let write = || fs::write(&path, b"more").unwrap();
+    assert_eq!(told(&fs, write), Some(LocalChange::Changed));
+    drop(second);
+    // One that a client writes alone is told of when it is opened, not when it is written.
+    let watched = fs.watch(file, true).unwrap();
+    user.write(file, 0, b"content").unwrap();
+    fs::metadata(&path).unwrap();
+    let read = || drop(fs::read(&path).unwrap());
+    assert_eq!(told(&fs, read), Some(LocalChange::Opened));
+    drop(watched);
+    // Not any more.
+    write();
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(fs.take_local_changes(8), []);
+    user.run(FsOp::Close { file }).unwrap();
 }

@@ -2,6 +2,7 @@
 //! return them (RFC 8881, sections 10.2 and 10.4); what the client of a write
 //! delegation says of its file (section 10.4.3).
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -81,6 +82,9 @@ pub enum DelegationHolder {
     Silent,
 }
 
+/// Lives as long as a delegation.
+pub type Watched = Box<dyn fmt::Debug + Send + Sync>;
+
 /// A delegation of a file.
 #[derive(Debug)]
 pub(super) struct Delegation {
@@ -88,6 +92,8 @@ pub(super) struct Delegation {
     handle: Arc<[u8]>,
     /// Of a write delegation: `change` as its client was given it.
     given: Option<u64>,
+    /// What tells of changes by local programs, as long as it lives.
+    _watched: Option<Watched>,
     /// It was asked then, and has not answered yet.
     asked_at: Option<Nanos>,
     /// What it said when it was asked then; `None` where it could not say.
@@ -209,6 +215,7 @@ impl Files {
             state: state.clone(),
             handle: handle.into(),
             given: None,
+            _watched: None,
             asked_at: None,
             said: None,
         });
@@ -228,6 +235,11 @@ impl Files {
     /// `change` of a file as its client is given it with a write delegation.
     pub fn note_given(&self, state: &Arc<State>, change: u64) {
         self.with_delegation(state, |delegation| delegation.given = Some(change));
+    }
+
+    /// Keeps this as long as a delegation.
+    pub fn keep_watched(&self, state: &Arc<State>, watched: Watched) {
+        self.with_delegation(state, |delegation| delegation._watched = Some(watched));
     }
 
     /// What the client with a write delegation says to one that looks at the file, and began
