@@ -5,6 +5,7 @@
 //! lease, and lock nothing that another request would want. The registry here
 //! is locked when clients and sessions come and go. Time comes as an argument.
 
+mod callback_path;
 mod callback_way;
 mod client;
 pub mod files;
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use machine::{Nanos, locked, work};
 use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
 
+pub use callback_path::CallbackPath;
 pub use callback_way::{CallbackHandles, CallbackWay, KnownContext};
 pub use client::Client;
 use grace::Grace;

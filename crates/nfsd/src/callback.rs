@@ -2,7 +2,9 @@
 //! called waits here until the driver of the client's connection takes it, and
 //! is called again, on another connection if need be, until it was answered.
 
-use std::collections::{BTreeMap, VecDeque};
+mod address;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -18,6 +20,10 @@ use wire::nfs4::{
 };
 use wire::rpc::{accept_stat, accepted_body, reply_body};
 use wire::xdr::{Decode, Encode, List, Opaque, Reader};
+
+use address::AddressOut;
+pub use address::ClientCall;
+pub(crate) use address::callback_address;
 
 use crate::Nfsd;
 
@@ -137,6 +143,15 @@ impl Errand {
 
 /// A call that was made, or is about to be.
 #[derive(Debug)]
+enum Made {
+    /// In a slot of a session.
+    InSession(Out),
+    /// To a client of version 4.0.
+    AtAddress(AddressOut),
+}
+
+/// One in a slot of a session.
+#[derive(Debug)]
 struct Out {
     errand: Errand,
     session: Arc<Session>,
@@ -144,15 +159,17 @@ struct Out {
     slotid: u32,
     /// [`nfs::server::Callback::is_unsure`].
     is_unsure: bool,
-    /// An answer is waited for until then.
-    until: Nanos,
 }
 
 #[derive(Debug, Default)]
 struct CallbackInner {
     ready: VecDeque<Callback>,
-    /// In the order of the time that they wait for.
-    out: BTreeMap<u64, Out>,
+    /// To clients of version 4.0.
+    client_calls: Vec<ClientCall>,
+    /// Calls to clients of version 4.0, by host.
+    calls_of_hosts: HashMap<u64, usize>,
+    /// Each with the time until which its answer is waited for, in that order.
+    out: BTreeMap<u64, (Nanos, Made)>,
     /// To be said from then on, by client.
     waiting: BTreeMap<clientid4, VecDeque<(Nanos, Errand)>>,
     /// How many in all.
@@ -167,6 +184,7 @@ struct CallbackInner {
 pub struct Outbox {
     inner: Mutex<CallbackInner>,
     has_ready: AtomicBool,
+    has_client_calls: AtomicBool,
 }
 
 impl Outbox {
@@ -202,9 +220,9 @@ impl Outbox {
             connection: callback.connection,
             slotid: callback.slotid,
             is_unsure: callback.is_unsure,
-            until: now.saturating_add(PATIENCE),
         };
-        inner.out.insert(id, out);
+        let until = now.saturating_add(PATIENCE);
+        inner.out.insert(id, (until, Made::InSession(out)));
         self.has_ready.store(true, Ordering::Release);
     }
 
@@ -343,6 +361,9 @@ impl Nfsd {
         if errand.is_moot() {
             return Ok(());
         }
+        if let Some(path) = self.server.callback_path(errand.client()) {
+            return self.try_post_at(&path, errand, now);
+        }
         let sessions = self.server.sessions_of(errand.client());
         let can_be_called = |session: &Arc<Session>| self.can_call(session, now);
         let has_path = sessions.iter().any(can_be_called);
@@ -399,8 +420,11 @@ impl Nfsd {
     /// A call was answered ([`nfs::Connection::answer`]), or never will be: it
     /// could not be made, or its connection is gone.
     pub fn answered(&self, id: u64, answer: Option<&[u8]>, now: Nanos) {
-        let Some(out) = self.outbox.inner().out.remove(&id) else {
-            return;
+        let out = self.outbox.inner().out.remove(&id);
+        let out = match out {
+            Some((_, Made::InSession(out))) => out,
+            Some((_, Made::AtAddress(out))) => return self.answered_at(out, answer, now),
+            None => return,
         };
         match answer.map_or(CallbackAnswer::Nothing, decode_answer) {
             CallbackAnswer::Done(status, result) => {
@@ -488,8 +512,8 @@ impl Nfsd {
 
     fn first_late(&self, now: Nanos) -> Option<u64> {
         let inner = self.outbox.inner();
-        let (id, out) = inner.out.first_key_value()?;
-        (out.until <= now).then_some(*id)
+        let (id, (until, _)) = inner.out.first_key_value()?;
+        (*until <= now).then_some(*id)
     }
 
     /// The next client for which something waits; `None` after the last one.

@@ -103,8 +103,8 @@ mod tests {
         let principal = nfs::server::Principal::new(&principal, None);
         let address = nfs::server::CallbackAddress {
             program: 0,
-            netid: Box::default(),
-            address: Box::default(),
+            to: None,
+            local: None,
             ident: 0,
         };
         let (id, verifier) = server

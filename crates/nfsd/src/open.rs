@@ -527,7 +527,8 @@ fn try_grant(
         .inspect(|owner| owner.confirm());
     let is_confirmed = owner.is_none_or(|owner| owner.is_confirmed());
     let writes = args.share_access & WRITE != 0;
-    let watched = match wants_delegation(run, &args) {
+    // A client that has yet to confirm its open may never learn of a delegation.
+    let watched = match is_confirmed && wants_delegation(run, &args) {
         true => run.file_system()?.watch(opening.file, writes).ok(),
         false => None,
     };
@@ -587,12 +588,15 @@ fn wants_delegation(run: &RunningCall<'_>, args: &OPEN4args<'_>) -> bool {
         open_claim4::CLAIM_NULL(_) | open_claim4::CLAIM_FH => {
             writes || matches!(args.openhow, openflag4::OPEN4_NOCREATE)
         }
-        open_claim4::CLAIM_PREVIOUS(had) => return had == kind && run.minor() > 0,
+        open_claim4::CLAIM_PREVIOUS(had) => return had == kind,
         _ => false,
     };
-    let has_path = || {
-        run.session()
-            .is_some_and(|session| run.nfsd.can_call(session, run.now))
+    let has_path = || match run.minor() {
+        0 => run.nfsd.proves_path(args.owner.clientid, run.now),
+        _ => {
+            let session = run.session();
+            session.is_some_and(|session| run.nfsd.can_call(session, run.now))
+        }
     };
     is_wanted && may_have && has_path()
 }
@@ -748,7 +752,11 @@ fn delegation<'a>(
     opened: &OpenOutcome,
 ) -> open_delegation4<'a> {
     if let Some(state) = &opened.delegation {
-        let (stateid, recall) = (files::stateid(run.nfsd.server.boot(), state), false);
+        let stateid = files::stateid(run.nfsd.server.boot(), state);
+        // One that was had before the restart, and could not be recalled (RFC 7530, section
+        // 10.2.1).
+        let path = run.nfsd.server.callback_path(state.client);
+        let recall = path.is_some_and(|path| path.is_down());
         // An empty entry: the client asks by ACCESS what other users may do.
         let permissions = nfsace4 {
             type_: wire::nfs4::ACE4_ACCESS_ALLOWED_ACE_TYPE,

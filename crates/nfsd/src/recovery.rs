@@ -31,8 +31,13 @@ impl Nfsd {
             if state.holds_file() {
                 self.close_later(state.file);
             }
-            if let Some(client) = self.server.client(state.client) {
-                client.set_status_flags(SEQ4_STATUS_RECALLABLE_STATE_REVOKED, 0);
+            match self.server.client(state.client) {
+                // It has no FREE_STATEID.
+                Some(client) if client.minor == 0 => {
+                    let _ = self.files.free(&state);
+                }
+                Some(client) => client.set_status_flags(SEQ4_STATUS_RECALLABLE_STATE_REVOKED, 0),
+                None => {}
             }
         }
         self.files.retire_owners(lease, now);

@@ -2,7 +2,7 @@
 //! 7530, sections 16.29, 16.33, 16.34).
 
 use faults::Fault;
-use nfs::server::{CallbackAddress, CallbackWay, Channel, ClientOwner, Operations, Protection};
+use nfs::server::{CallbackWay, Channel, ClientOwner, Operations, Protection};
 use store::fs::{self, Output};
 use wire::nfs4::{
     BACKCHANNEL_CTL4args, BIND_CONN_TO_SESSION4args, BIND_CONN_TO_SESSION4resok,
@@ -16,6 +16,7 @@ use wire::nfs4::{
 use wire::xdr::{Encode, List, Opaque};
 
 use crate::call::{Elsewhere, OperationOutcome, RunningCall, Step};
+use crate::callback::callback_address;
 use crate::continuation::{Continuation, ThenSession};
 
 pub(crate) fn resume<'a>(
@@ -29,7 +30,15 @@ pub(crate) fn resume<'a>(
 }
 
 pub(crate) fn renew<'a>(run: &mut RunningCall<'a>, args: &RENEW4args) -> OperationOutcome<'a> {
-    run.nfsd.server.renew(args.clientid, run.now)?;
+    let client = run.nfsd.server.renew(args.clientid, run.now)?;
+    let path = run.nfsd.server.callback_path(client.id);
+    let is_down = path.is_some_and(|path| path.is_down());
+    if is_down && run.nfsd.files.has_delegations() {
+        let [_, _, delegations, _] = run.nfsd.files.counts(client.id);
+        if delegations > 0 {
+            return Err(nfsstat4::NFS4ERR_CB_PATH_DOWN);
+        }
+    }
     run.ok(|_| {})
 }
 
@@ -45,13 +54,9 @@ pub(crate) fn setclientid<'a>(
         identity: run.proven_identity(),
         protection: None,
     };
-    let location = &args.callback.cb_location;
-    let address = CallbackAddress {
-        program: args.callback.cb_program,
-        netid: location.r_netid.0.into(),
-        address: location.r_addr.0.into(),
-        ident: args.callback_ident,
-    };
+    let is_proven = run.credential().flavor.is_gss();
+    let callback = (&args.callback, args.callback_ident);
+    let address = callback_address(run.peer, is_proven, callback);
     let principal = run.principal();
     let server = &run.nfsd.server;
     run.nfsd.check_arrival(run.peer, 0, &owner)?;
@@ -89,6 +94,8 @@ pub(crate) fn setclientid_confirm<'a>(
     confirmed.map_err(|status| run.client_refused(status, server.introduced(id)))?;
     run.nfsd.admit(id, true);
     run.nfsd.remove_gone_clients();
+    // It may have delegations once it has answered.
+    run.nfsd.proves_path(id, run.now);
     run.ok(|_| {})
 }
 

@@ -89,6 +89,8 @@ pub(crate) fn check_io_at(
     {
         if run.minor() == 0 {
             known.client.renew(run.now);
+            // What follows in the COMPOUND is the same client's.
+            run.flow.client = Some(known.client.clone());
         }
         let user = run.identity().uid;
         return check_state(

@@ -1,7 +1,8 @@
 //! Calls to hosts of NFSv3, by datagrams: that a lock is theirs now (NLMPROC4_GRANTED), and that
-//! this server has started again (SM_NOTIFY). Each asks the host's port mapper first.
+//! this server has started again (SM_NOTIFY). Each asks the host's port mapper first. The same
+//! thread calls clients of NFSv4.0 ([`crate::client_calls`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nfsd::callback::ClientCall;
 use nfsd::nlm::{HostCall, HostNotice, NlmGrant};
 use reactor::must_fill_random;
 use wire::nlm4::{NLM_PROG, NLM4_VERS, nlm4_proc, nlm4_res, nlm4_stats};
@@ -23,6 +25,7 @@ use wire::rpcbind::{
 };
 use wire::xdr::{Decode, Encode, List, Opaque, Reader};
 
+use crate::client_calls::{ClientAnswer, ClientCaller};
 use crate::{OwnMail, Service};
 
 /// How long a first answer is waited for; each time twice as long.
@@ -32,13 +35,21 @@ const PATIENCE: Duration = Duration::from_millis(1000);
 const TRIES_MAX: u32 = 5;
 /// How often it is looked for answers while some are waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Calls under way at a time; the others wait.
+/// Calls to hosts of NFSv3 under way at a time; the others wait.
 const CALLS_MAX: usize = 256;
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 2048;
 
 /// What hands calls to the thread that makes them.
-pub(crate) type HostCalls = Sender<HostCall>;
+pub(crate) type HostCalls = Sender<OutgoingCall>;
+
+/// A call that is to be made.
+pub(crate) enum OutgoingCall {
+    /// To a host of NFSv3.
+    Host(HostCall),
+    /// To a client of NFSv4.0.
+    Client(ClientCall),
+}
 
 /// Makes calls to hosts in a thread of its own, as long as the server runs.
 ///
@@ -57,13 +68,17 @@ fn start_at(service: &Arc<Service>, portmap_port: u16) -> io::Result<()> {
         let mut caller = HostCaller {
             portmap_port,
             sockets: HashMap::new(),
+            waiting: VecDeque::new(),
             under_way: Vec::new(),
+            clients: ClientCaller::default(),
+            told: Vec::new(),
         };
         // The server is held only while it is told something: its end waits for no host.
         while caller.take_new(&to_make) {
             let mut told = caller.send_due();
             told.extend(caller.receive());
-            if told.is_empty() {
+            let answers = std::mem::take(&mut caller.told);
+            if told.is_empty() && answers.is_empty() {
                 continue;
             }
             let Some(service) = weak.upgrade() else {
@@ -71,6 +86,9 @@ fn start_at(service: &Arc<Service>, portmap_port: u16) -> io::Result<()> {
             };
             for (grant, stat) in told {
                 service.send(0, OwnMail::Granted(Box::new(grant), stat));
+            }
+            for (id, answer) in answers {
+                service.send(0, OwnMail::Called(id, answer));
             }
         }
     };
@@ -94,7 +112,12 @@ struct HostCaller {
     portmap_port: u16,
     /// By our address: a host takes such calls from the address that it knows.
     sockets: HashMap<IpAddr, UdpSocket>,
+    /// Calls to hosts for which there is no room yet.
+    waiting: VecDeque<HostCall>,
     under_way: Vec<UnderWay>,
+    clients: ClientCaller,
+    /// What clients have answered that the server is to be told.
+    told: Vec<ClientAnswer>,
 }
 
 fn address(call: &HostCall) -> IpAddr {
@@ -116,7 +139,7 @@ fn local(call: &HostCall) -> IpAddr {
     }
 }
 
-fn new_xid() -> u32 {
+pub(crate) fn new_xid() -> u32 {
     let mut xid = [0; 4];
     must_fill_random(&mut xid);
     u32::from_ne_bytes(xid)
@@ -212,7 +235,7 @@ fn encode_notice(notice: &HostNotice, args: &mut Vec<u8>) {
 }
 
 /// The header of a call as root, which some hosts want.
-fn header((prog, vers, proc): (u32, u32, u32), to: &mut Vec<u8>) {
+pub(crate) fn header((prog, vers, proc): (u32, u32, u32), to: &mut Vec<u8>) {
     let mut sys = Vec::new();
     authsys_parms {
         stamp: 0,
@@ -251,21 +274,31 @@ fn results(answer: &[u8]) -> Option<&[u8]> {
 
 impl HostCaller {
     /// Takes calls that are to be made; false when none will come.
-    fn take_new(&mut self, to_make: &Receiver<HostCall>) -> bool {
-        if self.under_way.is_empty() {
+    fn take_new(&mut self, to_make: &Receiver<OutgoingCall>) -> bool {
+        if self.under_way.is_empty() && self.clients.is_idle() && self.told.is_empty() {
             match to_make.recv() {
-                Ok(call) => self.under_way.push(UnderWay::new(call)),
+                Ok(call) => self.begin(call),
                 Err(_) => return false,
             }
         }
-        while self.under_way.len() < CALLS_MAX {
+        loop {
             match to_make.try_recv() {
-                Ok(call) => self.under_way.push(UnderWay::new(call)),
+                Ok(call) => self.begin(call),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return false,
             }
         }
+        let room = CALLS_MAX.saturating_sub(self.under_way.len());
+        let next = self.waiting.drain(..room.min(self.waiting.len()));
+        self.under_way.extend(next.map(UnderWay::new));
         true
+    }
+
+    fn begin(&mut self, call: OutgoingCall) {
+        match call {
+            OutgoingCall::Host(call) => self.waiting.push_back(call),
+            OutgoingCall::Client(call) => self.told.extend(self.clients.begin(call)),
+        }
     }
 
     /// Makes the calls whose time has come; of those that were made often enough, the locks.
@@ -317,9 +350,11 @@ impl HostCaller {
 
     /// Takes answers: what hosts have said to locks that are theirs.
     fn receive(&mut self) -> Vec<HostAnswer> {
-        if !self.under_way.is_empty() {
-            thread::sleep(LOOK_EVERY);
+        self.told.extend(self.clients.go_on());
+        if !self.under_way.is_empty() || !self.clients.is_idle() {
+            self.clients.wait(LOOK_EVERY);
         }
+        self.told.extend(self.clients.go_on());
         let mut told = Vec::new();
         let mut buf = [0; ANSWER_BYTES_MAX];
         for socket in self.sockets.values() {
@@ -411,7 +446,7 @@ mod tests {
         start_at(&service, port).expect("a thread");
         let address = Ipv4Addr::LOCALHOST.into();
         let notice = HostNotice { address, state: 9 };
-        service.call_hosts(vec![HostCall::Notify(notice)]);
+        service.call_hosts([OutgoingCall::Host(HostCall::Notify(notice))].into_iter());
         // The first is lost, and answers of others mean nothing.
         called(&portmap);
         let (xid, program, args, from) = called(&portmap);

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod client_calls;
 mod config;
 pub mod files;
 mod gss;

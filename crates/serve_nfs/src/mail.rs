@@ -18,6 +18,7 @@ use reactor::Driver;
 use store::fs;
 use wire::nlm4::nlm4_stats;
 
+use super::hosts::OutgoingCall;
 use super::{CallWork as JobWork, Local, NfsConnection};
 
 /// How often leases are looked at.
@@ -38,6 +39,9 @@ pub enum OwnMail {
     LocalChanges,
     /// What a host has said to a lock that is its own now, if it has. For the first reactor.
     Granted(Box<NlmGrant>, Option<nlm4_stats>),
+    /// What a client of version 4.0 has answered to the call of this number, if it has. For the
+    /// first reactor.
+    Called(u64, Option<Vec<u8>>),
     /// Say which clients there are. For the first reactor.
     List(Sender<Vec<ClientInfo>>),
     /// Take away all that this client has, and say whether it was there. For the
@@ -90,6 +94,10 @@ pub(crate) fn on_mail<S: Has<NfsConnection>, D: Driver>(
         OwnMail::Granted(grant, stat) => {
             let now = driver.now();
             shard.in_background(|_| nfsd.granted(&grant, stat, now));
+        }
+        OwnMail::Called(id, answer) => {
+            let now = driver.now();
+            shard.in_background(|_| nfsd.answered(id, answer.as_deref(), now));
         }
         OwnMail::List(to) => {
             // The receiver may have given up waiting.
@@ -241,7 +249,9 @@ pub(crate) fn see_to<D: Driver>(local: &Local, driver: &mut D) {
         let mail = OwnMail::CallBack(to, callback);
         local.service.send(to.shard as usize, mail);
     }
-    local.service.call_hosts(nfsd.take_host_calls());
+    let of_hosts = nfsd.take_host_calls().into_iter().map(OutgoingCall::Host);
+    let of_clients = nfsd.take_client_calls().into_iter();
+    (local.service).call_hosts(of_hosts.chain(of_clients.map(OutgoingCall::Client)));
     while let Some(work) = nfsd.take_work() {
         begin(local, Box::new(work), driver);
     }

@@ -15,7 +15,6 @@ use auth::user::Accounts;
 use engine::{About, Post, ProofKind, ProofPlace, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
 use nfsd::exports::Export;
-use nfsd::nlm::HostCall;
 use nfsd::owners::{AskedBy, OwnerNaming, Question};
 use nfsd::rpcbind::ProgramPorts;
 use nfsd::xprtsec::Xprtsec;
@@ -25,7 +24,7 @@ use tls::RenewedTls;
 
 use super::records::{Records, ServerIdentity, new_identity};
 use crate::config::NfsSettings;
-use crate::hosts::HostCalls;
+use crate::hosts::{HostCalls, OutgoingCall};
 use crate::name_service::Getent;
 use crate::{CLIENT_REFUSED, MOUNT_REFUSED, NfsMail, OwnMail};
 
@@ -110,7 +109,7 @@ pub struct Service {
     accounts: Mutex<Option<Arc<dyn Accounts>>>,
     /// Where it listens for which programs.
     ports: Mutex<ProgramPorts>,
-    /// What makes calls to hosts of NFSv3; without it none is made.
+    /// What makes calls to hosts of NFSv3 and clients of NFSv4.0; without it none is made.
     host_calls: Mutex<Option<HostCalls>>,
     /// Records are not on the disk: it is tried again with every tick.
     are_records_behind: AtomicBool,
@@ -245,20 +244,21 @@ impl Service {
         }
     }
 
-    /// Calls to hosts of NFSv3 are made by this from now on.
+    /// Calls to hosts of NFSv3, and to clients of NFSv4.0, are made by this from now on.
     pub(crate) fn set_host_calls(&self, calls: HostCalls) {
         *locked(&self.host_calls) = Some(calls);
     }
 
-    /// Has hosts of NFSv3 called.
+    /// Has hosts of NFSv3, and clients of NFSv4.0, called.
     #[inline]
-    pub(crate) fn call_hosts(&self, calls: Vec<HostCall>) {
-        if calls.is_empty() {
+    pub(crate) fn call_hosts(&self, calls: impl Iterator<Item = OutgoingCall>) {
+        let mut calls = calls.peekable();
+        if calls.peek().is_none() {
             return;
         }
         if let Some(to) = &*locked(&self.host_calls) {
             // Nothing takes them when the server ends.
-            calls.into_iter().for_each(|call| drop(to.send(call)));
+            calls.for_each(|call| drop(to.send(call)));
         }
     }
 
@@ -853,8 +853,8 @@ pub(crate) mod tests {
         };
         let address = ::nfs::server::CallbackAddress {
             program: 0,
-            netid: Box::default(),
-            address: Box::default(),
+            to: None,
+            local: None,
             ident: 0,
         };
         let (id, by) = server

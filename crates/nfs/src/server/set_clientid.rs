@@ -1,35 +1,36 @@
 //! Clients of version 4.0, which have no sessions (RFC 7530, sections 9.1,
 //! 16.33, 16.34, 16.29).
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use machine::Nanos;
 use wire::nfs4::{clientid4, nfsstat4, verifier4};
 
+use super::callback_path::CallbackPath;
 use super::client::Client;
 use super::principal::Principal;
 use super::secret::For;
 use super::{ClientOwner, Departure, Server};
 
-/// Where a client of version 4.0 takes callbacks (`cb_client4`, and
-/// `callback_ident`).
+/// How a client of version 4.0 takes callbacks (`cb_client4`, and `callback_ident`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackAddress {
     /// `cb_program`.
     pub program: u32,
-    /// `r_netid`.
-    pub netid: Box<[u8]>,
-    /// `r_addr`.
-    pub address: Box<[u8]>,
     /// `callback_ident`.
     pub ident: u32,
+    /// `cb_location`; `None`: the client is not called there.
+    pub to: Option<SocketAddr>,
+    /// Of this server, by which the client has come, where it is known.
+    pub local: Option<IpAddr>,
 }
 
-/// A callback address, and what its client says to make it count.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A way to a client, and what its client says to make it count.
+#[derive(Debug)]
 pub(super) struct ConfirmedBy {
     verifier: verifier4,
-    address: CallbackAddress,
+    path: Arc<CallbackPath>,
 }
 
 /// Of the registry's owners, those of version 4.0.
@@ -55,7 +56,8 @@ impl Server {
         registry.session_next += 1;
         let verifier = (self.settings.secret).bits(For::Confirm, registry.session_next);
         let verifier = verifier.to_be_bytes();
-        let by = ConfirmedBy { verifier, address };
+        let path = Arc::new(CallbackPath::new(address));
+        let by = ConfirmedBy { verifier, path };
         let known = registry.owners[WITHOUT_SESSIONS].get(owner.id);
         let unconfirmed = known.and_then(|known| known.unconfirmed);
         let confirmed = known.and_then(|known| known.confirmed);
@@ -114,11 +116,11 @@ impl Server {
         Ok(())
     }
 
-    /// Where a client takes callbacks; of version 4.0 alone.
-    pub fn callback_address(&self, id: clientid4) -> Option<CallbackAddress> {
+    /// The way to a client that is confirmed; of version 4.0 alone.
+    pub fn callback_path(&self, id: clientid4) -> Option<Arc<CallbackPath>> {
         let registry = self.registry();
         let by = registry.clients.get(&id)?.callback.as_ref();
-        by.map(|by| by.address.clone())
+        by.map(|by| by.path.clone())
     }
 
     /// RENEW, which whatever such a client does with its state is too.

@@ -4,6 +4,7 @@
 
 mod copies;
 mod delegations;
+mod delegations0;
 mod hostile;
 mod leases;
 mod locks;

@@ -462,7 +462,8 @@ impl World {
         self.returned_on(conn, name, minor)
     }
 
-    fn returned_on(&mut self, conn: usize, name: &str, minor: u32) -> Client {
+    /// The same, on this connection.
+    pub fn returned_on(&mut self, conn: usize, name: &str, minor: u32) -> Client {
         match minor {
             0 => self.old_client(conn, name),
             _ => self.session_client(conn, name, minor),

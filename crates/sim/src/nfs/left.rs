@@ -52,8 +52,8 @@ fn establish_client(nfsd: &Nfsd, incarnation: u8, now: Nanos) -> u64 {
     };
     let address = CallbackAddress {
         program: 0,
-        netid: Box::default(),
-        address: Box::default(),
+        to: None,
+        local: None,
         ident: 0,
     };
     let principal = Principal::new(&Credential::default(), None);

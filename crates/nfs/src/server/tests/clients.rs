@@ -60,8 +60,8 @@ fn client_of_version_4_0_that_starts_again_is_not_removed_by_one_without_its_cer
     let set = |boot, by| {
         let address = CallbackAddress {
             program: 1,
-            netid: Box::default(),
-            address: Box::default(),
+            to: None,
+            local: None,
             ident: 1,
         };
         server.set_clientid(owner(b"a", boot), address, by, at(0))
@@ -93,8 +93,8 @@ fn name_on_record_is_its_principals_alone_while_clients_reclaim() {
     let set = |name, by, now| {
         let address = CallbackAddress {
             program: 1,
-            netid: Box::default(),
-            address: Box::default(),
+            to: None,
+            local: None,
             ident: 1,
         };
         server.set_clientid(owner(name, 1), address, by, at(now))
@@ -124,8 +124,8 @@ fn record_of_a_client_outlives_one_of_another_principal_with_its_name() {
     server.reclaim_complete(&first.client).unwrap();
     let address = CallbackAddress {
         program: 1,
-        netid: Box::default(),
-        address: Box::default(),
+        to: None,
+        local: None,
         ident: 0,
     };
     let (id, verifier) = server
@@ -205,8 +205,8 @@ fn client_of_version_4_0_that_is_back_needs_no_room() {
     let set = |id: &'static [u8]| {
         let address = CallbackAddress {
             program: 1,
-            netid: Box::default(),
-            address: Box::default(),
+            to: None,
+            local: None,
             ident: 0,
         };
         let set = server.set_clientid(owner(id, 2), address, user(0), at(0));
