@@ -166,6 +166,14 @@ impl Compound {
         nfs_argop4::decode(&mut from).expect("it was read before")
     }
 
+    /// The operation behind the one that [`Compound::next`] gave last, whose arguments were read;
+    /// `None` where there is none that can be read.
+    pub fn following<'a>(&self, args: &'a [u8], call: &Call<'_>) -> Option<nfs_argop4<'a>> {
+        let is_read = self.taken < call.ops;
+        let from = &mut Reader::new(&args[self.at as usize..]);
+        is_read.then(|| nfs_argop4::decode(from).ok()).flatten()
+    }
+
     fn too_many(&self) -> nfsstat4 {
         match self.minor {
             0 => nfsstat4::NFS4ERR_RESOURCE,

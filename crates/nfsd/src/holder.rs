@@ -2,8 +2,8 @@
 //! 10.4.3): others that look at it are told what that client says.
 
 use machine::Nanos;
-use nfs::server::files::{DelegationHolder, FileKey, HolderView, READ};
-use wire::nfs4::{clientid4, nfsstat4};
+use nfs::server::files::{DelegationHolder, FileKey, HolderView, READ, words};
+use wire::nfs4::{clientid4, nfs_argop4, nfsstat4};
 
 use crate::Nfsd;
 use crate::call::RunningCall;
@@ -79,7 +79,8 @@ impl RunningCall<'_> {
             return Ok(true);
         }
         let key = self.key(place)?;
-        let client = self.client().map_or(NO_CLIENT, |client| client.id);
+        let client = self.client().map(|client| client.id);
+        let client = client.or_else(|| self.client_behind()).unwrap_or(NO_CLIENT);
         let now = self.now;
         let since = *self.flow.looks_since.get_or_insert(now);
         match self.nfsd.hear_holder(client, key, (since, now))? {
@@ -88,5 +89,24 @@ impl RunningCall<'_> {
             Heard::Nothing => {}
         }
         Ok(true)
+    }
+
+    /// The client of version 4.0 whose state the next operation ends. Linux asks for attributes
+    /// just in front of CLOSE and DELEGRETURN: it could not return a delegation if that waited
+    /// for the delegation to be returned.
+    fn client_behind(&self) -> Option<clientid4> {
+        if self.minor() > 0 {
+            return None;
+        }
+        let call = self.link.machine.call(self.flow.tag);
+        let stateid = match self.flow.compound.following(self.args, &call)? {
+            nfs_argop4::OP_DELEGRETURN(args) => args.deleg_stateid,
+            nfs_argop4::OP_CLOSE(args) => args.open_stateid,
+            _ => return None,
+        };
+        let (boot, of_client, _) = words(&stateid);
+        let client = u64::from(boot) << 32 | u64::from(of_client);
+        self.nfsd.files.find(client, &stateid).ok()?;
+        Some(client)
     }
 }

@@ -28,9 +28,15 @@ struct ClientConnection {
     stream: TcpStream,
     to_send: Vec<u8>,
     received: Vec<u8>,
-    /// Identifiers of the calls that are not answered yet, with their numbers.
-    under_way: Vec<(u32, u64)>,
-    /// All of them are answered by then.
+    /// The calls that are not answered yet.
+    under_way: Vec<CallUnderWay>,
+}
+
+struct CallUnderWay {
+    xid: u32,
+    /// [`ClientCall::id`].
+    id: u64,
+    /// It is not waited for any longer then.
     until: Instant,
 }
 
@@ -61,8 +67,7 @@ impl ClientCaller {
     /// Begins a call. `Some`: it cannot be made.
     pub(crate) fn begin(&mut self, call: ClientCall) -> Option<ClientAnswer> {
         let mut all = self.connections.iter_mut();
-        let has_time = |c: &&mut ClientConnection| c.to == call.to && c.until > Instant::now();
-        if let Some(connection) = all.find(has_time) {
+        if let Some(connection) = all.find(|connection| connection.to == call.to) {
             connection.put(&call);
             return None;
         }
@@ -74,7 +79,6 @@ impl ClientCaller {
                     to_send: Vec::new(),
                     received: Vec::new(),
                     under_way: Vec::new(),
-                    until: Instant::now() + PATIENCE,
                 };
                 connection.put(&call);
                 self.connections.push(connection);
@@ -91,12 +95,11 @@ impl ClientCaller {
     pub(crate) fn go_on(&mut self) -> Vec<ClientAnswer> {
         let mut answers = Vec::new();
         self.connections.retain_mut(|connection| {
-            let went_on = connection.go_on(&mut answers);
-            let is_over = went_on.is_err() || connection.until <= Instant::now();
-            if is_over {
-                let left = connection.under_way.drain(..);
-                answers.extend(left.map(|(_, id)| (id, None)));
-            }
+            let is_over = connection.go_on(&mut answers).is_err();
+            let now = Instant::now();
+            let given_up =
+                (connection.under_way).extract_if(.., |call| is_over || call.until <= now);
+            answers.extend(given_up.map(|call| (call.id, None)));
             !connection.under_way.is_empty()
         });
         answers
@@ -151,7 +154,11 @@ impl ClientConnection {
         };
         self.to_send.extend(mark.encode());
         self.to_send.extend(record);
-        self.under_way.push((xid, call.id));
+        self.under_way.push(CallUnderWay {
+            xid,
+            id: call.id,
+            until: Instant::now() + PATIENCE,
+        });
     }
 
     fn go_on(&mut self, answers: &mut Vec<ClientAnswer>) -> io::Result<()> {
@@ -189,8 +196,8 @@ impl ClientConnection {
             return;
         }
         let mut under_way = self.under_way.iter();
-        if let Some(at) = under_way.position(|(own, _)| *own == xid) {
-            let (_, id) = self.under_way.swap_remove(at);
+        if let Some(at) = under_way.position(|call| call.xid == xid) {
+            let CallUnderWay { id, .. } = self.under_way.swap_remove(at);
             answers.push((id, Some(from.rest().to_vec())));
         }
     }

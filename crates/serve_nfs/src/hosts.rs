@@ -275,7 +275,7 @@ fn results(answer: &[u8]) -> Option<&[u8]> {
 impl HostCaller {
     /// Takes calls that are to be made; false when none will come.
     fn take_new(&mut self, to_make: &Receiver<OutgoingCall>) -> bool {
-        if self.under_way.is_empty() && self.clients.is_idle() && self.told.is_empty() {
+        if self.is_idle() {
             match to_make.recv() {
                 Ok(call) => self.begin(call),
                 Err(_) => return false,
@@ -292,6 +292,12 @@ impl HostCaller {
         let next = self.waiting.drain(..room.min(self.waiting.len()));
         self.under_way.extend(next.map(UnderWay::new));
         true
+    }
+
+    /// Whether nothing happens until there is a new call.
+    fn is_idle(&self) -> bool {
+        let has_none = self.waiting.is_empty() && self.under_way.is_empty();
+        has_none && self.clients.is_idle() && self.told.is_empty()
     }
 
     fn begin(&mut self, call: OutgoingCall) {

@@ -73,6 +73,26 @@ fn recall(stateid: stateid4, handle: &[u8]) -> Vec<u8> {
     }))
 }
 
+/// A look at the size of a file, without a state id.
+fn sized(ops: Ops) -> Ops {
+    let request = [1 << FATTR4_SIZE];
+    ops.op(arg::OP_GETATTR(GETATTR4args {
+        attr_request: List::Of(&request),
+    }))
+}
+
+/// The answer to CB_GETATTR that a file has 9 bytes.
+fn says() -> Vec<u8> {
+    let values = [1u64.to_be_bytes(), 9u64.to_be_bytes()].concat();
+    let mut body = Vec::new();
+    fattr4 {
+        attrmask: List::Of(&[1 << FATTR4_CHANGE | 1 << FATTR4_SIZE]),
+        attr_vals: Opaque(&values),
+    }
+    .encode(&mut body);
+    result(GETATTR, NFS4_OK, &body)
+}
+
 impl Old {
     /// One whose owner has opened `other`; it has been called and has not answered.
     fn new(world: &mut World, name: &str, other: &[u8]) -> Old {
@@ -235,12 +255,7 @@ fn client_of_version_0_opens_under_its_delegation() {
 fn other_clients_see_what_a_client_of_version_0_says_of_its_file() {
     let (mut world, mut a, mut b, delegation, handle) = delegated();
     // What it asks behind its own state id asks no client.
-    let request = [1 << FATTR4_SIZE];
-    let ops = at(&handle)
-        .write(delegation, 0, b"more")
-        .op(arg::OP_GETATTR(GETATTR4args {
-            attr_request: List::Of(&request),
-        }));
+    let ops = sized(at(&handle).write(delegation, 0, b"more"));
     assert_eq!(world.last(&mut a.client, ops), NFS4_OK);
     assert_eq!(calls(&world), []);
     look(&mut world, &mut b, &handle);
@@ -251,17 +266,48 @@ fn other_clients_see_what_a_client_of_version_0_says_of_its_file() {
         attr_request: List::Of(&asked),
     });
     assert_eq!(call.args, compound(getattr));
-    let values = [1u64.to_be_bytes(), 9u64.to_be_bytes()].concat();
-    let mut body = Vec::new();
-    fattr4 {
-        attrmask: List::Of(&asked),
-        attr_vals: Opaque(&values),
-    }
-    .encode(&mut body);
-    answer(&mut world, &call, Some(&result(GETATTR, NFS4_OK, &body)));
+    answer(&mut world, &call, Some(&says()));
     world.server.advance(1);
     let (_, size) = seen(&mut world, &b).unwrap();
     assert_eq!(size, 9);
+}
+
+#[test]
+fn client_of_version_0_may_look_at_its_file_just_before_it_ends_a_state() {
+    let (mut world, mut a, mut b, deleg_stateid, handle) = delegated();
+    let opened = a.open(&mut world, "f", BOTH).unwrap();
+    a.seqid += 1;
+    let closes = sized(at(&handle)).close(a.seqid, opened.stateid);
+    assert_eq!(world.last(&mut a.client, closes), NFS4_OK);
+    assert_eq!(calls(&world), [], "it is not asked");
+    let args = reads(&b);
+    world.open(&mut b, args).unwrap_err();
+    only_call(&world);
+    let returned = arg::OP_DELEGRETURN(DELEGRETURN4args { deleg_stateid });
+    let returns = sized(at(&handle)).op(returned);
+    assert_eq!(world.last(&mut a.client, returns), NFS4_OK);
+    world.open(&mut b, args).unwrap();
+}
+
+#[test]
+fn client_of_version_0_that_names_no_state_is_asked_of_its_own_file() {
+    let (mut world, mut a, _, delegation, handle) = delegated();
+    let conn = a.client.conn;
+    world.send(conn, 0, &sized(at(&handle)));
+    let call = only_call(&world);
+    answer(&mut world, &call, Some(&says()));
+    world.server.advance(1);
+    let mut seen = world.arrived(conn);
+    seen.ok(nfs_opnum4::OP_PUTFH).ok(nfs_opnum4::OP_GETATTR);
+    // It returns what stands in its way, in its own time.
+    let removes = root().remove("f");
+    let status = world.last(&mut a.client, removes.clone());
+    assert_eq!(status, NFS4ERR_DELAY);
+    let call = only_call(&world);
+    assert_eq!(call.args, recall(delegation, &handle));
+    answer(&mut world, &call, Some(&result(RECALL, NFS4_OK, &[])));
+    give_back(&mut world, &mut a.client, delegation, &handle);
+    assert_eq!(world.last(&mut a.client, removes), NFS4_OK);
 }
 
 #[test]
