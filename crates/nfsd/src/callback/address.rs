@@ -2,6 +2,7 @@
 //! sections 3.3.3, 10.2, 15, 16.33): a client is called at its own address alone.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,6 +25,11 @@ const CB_NULL: u32 = 0;
 /// for [`PATIENCE`] each.
 const CALLS_MAX: usize = 256;
 const CALLS_OF_HOST_MAX: usize = 16;
+/// Of [`CALLS_MAX`], those that see whether clients answer: delegations are recalled beside them.
+const PROOFS_MAX: usize = CALLS_MAX / 2;
+/// Numbers of programs that no service has (RFC 5531, section 8.3): what listens at the address of
+/// a client takes no call for its own.
+const PROGRAMS: RangeInclusive<u32> = 0x4000_0000..=0x5fff_ffff;
 
 /// A call to a client of version 4.0, to be made on a connection to it by AUTH_SYS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +57,8 @@ pub(super) struct AddressOut {
 }
 
 /// Where a client that has come so takes callbacks. It is not called elsewhere than at the
-/// address that it has come from, nor in the clear where it has proved itself or uses TLS.
+/// address that it has come from, nor in the clear where it has proved itself or uses TLS, nor by
+/// the program of a service.
 pub(crate) fn callback_address(
     peer: &Peer,
     is_proven: bool,
@@ -60,7 +67,8 @@ pub(crate) fn callback_address(
     let location = &client.cb_location;
     let named = parse_universal(location.r_netid.0, location.r_addr.0);
     let own = peer.address.ip().to_canonical();
-    let may_be_called = !is_proven && peer.xprtsec() == Xprtsec::None;
+    let is_clear = !is_proven && peer.xprtsec() == Xprtsec::None;
+    let may_be_called = is_clear && PROGRAMS.contains(&client.cb_program);
     let is_own = |(ip, port): &(IpAddr, u16)| *ip == own && *port != 0 && may_be_called;
     CallbackAddress {
         program: client.cb_program,
@@ -159,7 +167,11 @@ impl Nfsd {
         let mut inner = self.outbox.inner();
         let of_host = inner.calls_of_hosts.get(&host).copied().unwrap_or(0);
         let all: usize = inner.calls_of_hosts.values().sum();
-        if of_host >= CALLS_OF_HOST_MAX || all >= CALLS_MAX {
+        let most = match errand {
+            Some(_) => CALLS_MAX,
+            None => PROOFS_MAX,
+        };
+        if of_host >= CALLS_OF_HOST_MAX || all >= most {
             path.drop_call();
             return Err(errand);
         }

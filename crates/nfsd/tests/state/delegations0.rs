@@ -366,7 +366,12 @@ fn clients_of_version_0_are_called_at_their_own_addresses_in_the_clear_alone() {
     assert_eq!(calls(&world), []);
     world.returned_with("b", 0, &["client.example.org"]);
     assert_eq!(calls(&world), []);
+    // What listens there may take the call of a service for its own.
+    world.callback.0 = 100_005;
     world.returned("c", 0);
+    assert_eq!(calls(&world), []);
+    world.callback.0 = 0x5fff_ffff;
+    world.returned("d", 0);
     assert_eq!(calls(&world).len(), 1);
 }
 
@@ -381,4 +386,23 @@ fn host_whose_clients_do_not_answer_has_no_more_than_its_calls() {
     world.server.advance(11 * SECOND);
     world.client("one more", 0);
     assert_eq!(calls(&world).len(), 1);
+}
+
+#[test]
+fn delegation_is_recalled_while_very_many_clients_do_not_answer() {
+    let (mut world, _, mut b, delegation, handle) = delegated();
+    for host in 2..12 {
+        let address = format!("127.0.0.{host}");
+        world.callback.1 = format!("{address}.0.9");
+        for at in 0..16 {
+            let conn = world
+                .server
+                .connect(format!("{address}:700").parse().unwrap());
+            world.returned_on(conn, &format!("{host} {at}"), 0);
+        }
+    }
+    assert_eq!(calls(&world).len(), 128);
+    let args = reads(&b);
+    world.open(&mut b, args).unwrap_err();
+    assert_eq!(only_call(&world).args, recall(delegation, &handle));
 }

@@ -257,6 +257,8 @@ pub struct World {
     pub xid: u32,
     /// Of this start of clients.
     pub verifier: [u8; 8],
+    /// The program and the address by which clients of version 4.0 take calls.
+    pub callback: (u32, String),
 }
 
 /// A call of the server's.
@@ -311,6 +313,7 @@ impl World {
             kept_bytes_max: 4096,
             xid: 0,
             verifier: *b"verifier",
+            callback: (0x4000_0000, "127.0.0.1.0.9".into()),
         }
     }
 
@@ -477,10 +480,10 @@ impl World {
             0 => arg::OP_SETCLIENTID(SETCLIENTID4args {
                 client: nfs_client_id4 { verifier, id },
                 callback: cb_client4 {
-                    cb_program: 0x4000_0000,
+                    cb_program: self.callback.0,
                     cb_location: clientaddr4 {
                         r_netid: Opaque(b"tcp"),
-                        r_addr: Opaque(b"127.0.0.1.0.9"),
+                        r_addr: Opaque(self.callback.1.as_bytes()),
                     },
                 },
                 callback_ident: 1,
