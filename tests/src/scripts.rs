@@ -121,6 +121,8 @@ pub const NFS_PAIR: &str = include_str!("../guest/nfs-pair.sh");
 pub const NFS_STORAGE: &str = include_str!("../guest/nfs-storage.sh");
 /// Mounts without options, and locks by version 3; behind [`NFS_STORAGE`].
 pub const NFS_LOCKS: &str = include_str!("../guest/nfs-locks.sh");
+/// Delegations of version 4.0; behind [`STORAGE`] and [`NFS`].
+pub const NFS_CALLBACKS: &str = include_str!("../guest/nfs-callbacks.sh");
 /// Access control lists; behind [`NFS_STORAGE`].
 pub const NFS_ACL: &str = include_str!("../guest/nfs-acl.sh");
 

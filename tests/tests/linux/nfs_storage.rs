@@ -1,16 +1,17 @@
 //! An unmodified Linux kernel as the client of a storage machine that has port 111 to itself and
-//! calls back by UDP: locks of version 3, and access control lists.
+//! calls back: locks of version 3 by UDP, delegations of version 4.0 by TCP, and access control
+//! lists.
 
 use interop::guest::{Config, Guest, prepare};
-use interop::scripts::{LAB, NFS, NFS_ACL, NFS_LOCKS, NFS_STORAGE, STORAGE, script};
+use interop::scripts::{LAB, NFS, NFS_ACL, NFS_CALLBACKS, NFS_LOCKS, NFS_STORAGE, STORAGE, script};
 use interop::systems::RELEASE;
 use interop::weft::binary;
 use needs::needs;
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Runs `piece` in a guest in which weft is a machine of its own.
-fn run(name: &str, piece: &str) {
+/// Runs `pieces` in a guest in which weft is a machine of its own.
+fn run(name: &str, pieces: &[&str]) {
     let weft = tempfile::tempdir().expect("a folder");
     fs::copy(binary(), weft.path().join("weft")).expect("a copy");
     let (packages, _) = prepare(&RELEASE).expect("packages, as everything for a guest is there");
@@ -22,7 +23,7 @@ fn run(name: &str, piece: &str) {
         ("STEPS", "60"),
         ("SEED", &seed),
     ];
-    let pieces = [LAB, STORAGE, NFS, NFS_STORAGE, piece];
+    let pieces = [&[LAB, STORAGE, NFS], pieces].concat();
     let mut config = Config::new(name, &script(&settings, &pieces));
     config.cpus = 2;
     config.limit = Duration::from_secs(600);
@@ -43,7 +44,7 @@ fn run(name: &str, piece: &str) {
 #[needs(guest)]
 #[test]
 fn version_3_without_options_has_locks_that_hold_against_version_4_2_and_are_reclaimed() {
-    run("nfs-locks", NFS_LOCKS);
+    run("nfs-locks", &[NFS_STORAGE, NFS_LOCKS]);
 }
 
 /// By nfs4_setfacl in versions 4.2 and 4.0 and by setfacl in version 3, on every kind of file
@@ -51,5 +52,13 @@ fn version_3_without_options_has_locks_that_hold_against_version_4_2_and_are_rec
 #[needs(guest)]
 #[test]
 fn access_control_lists_say_what_users_of_the_kernel_may_do() {
-    run("nfs-acl", NFS_ACL);
+    run("nfs-acl", &[NFS_STORAGE, NFS_ACL]);
+}
+
+/// The kernel is called on a connection to it: delegations are recalled and asked about. Where it
+/// is not to be called, or does not answer, it has none, and others go on.
+#[needs(guest)]
+#[test]
+fn version_4_0_has_delegations_as_long_as_its_client_answers() {
+    run("nfs-callbacks", &[NFS_CALLBACKS]);
 }
