@@ -160,7 +160,7 @@ pub(crate) struct Flow {
     identity_in: Option<u32>,
     /// The exports that it began with, and the file system of `identity_in`.
     generation: u64,
-    instance: u64,
+    pub(crate) instance: u64,
     pub(crate) current: Option<Current>,
     /// It is the file handle of a PUTFH of this call.
     pub(crate) is_put: bool,

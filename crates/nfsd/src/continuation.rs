@@ -114,8 +114,6 @@ pub(crate) enum ThenOpen {
     /// It is open, and records are safe: of its client, and of clients that were
     /// expired for it.
     Granted(Box<Opening>),
-    /// The owner had it open already: it is held once.
-    Once(Box<Opening>),
     /// The file is empty now.
     Truncated(Box<Opening>),
     /// The attributes are known that the client has with its write delegation.

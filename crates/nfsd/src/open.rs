@@ -25,6 +25,7 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Opaque};
 
+use crate::Nfsd;
 use crate::call::{Ask, Elsewhere, NextStep, OperationOutcome, RunningCall, Step};
 use crate::continuation::{Continuation, Opening, ThenOpen};
 use crate::names::{change_info, file, set_mask};
@@ -51,7 +52,6 @@ pub(crate) fn resume<'a>(
         ThenOpen::Owned(opening) => (owned, opening),
         ThenOpen::Held(opening) => (held, opening),
         ThenOpen::Granted(opening) => (granted, opening),
-        ThenOpen::Once(opening) => (opened_before, opening),
         ThenOpen::Truncated(opening) => (truncated, opening),
         ThenOpen::Delegated(opening) => (delegated, opening),
         ThenOpen::Closed(turn) => return turn.end(run, closed),
@@ -482,7 +482,8 @@ fn place(run: &RunningCall<'_>, opening: &Opening) -> Result<PseudoPlace, nfssta
 
 /// The file is held: now whether no other state is in the way.
 fn grant<'a>(run: &mut RunningCall<'a>, opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
-    let key = key(run, opening)?;
+    // Where it is held, whatever the client may reach by now.
+    let key = (run.flow.instance, opening.file.0);
     match try_grant(run, opening, key) {
         Ok(opened) => opening.opened = Some(opened),
         Err(status) => {
@@ -496,17 +497,18 @@ fn grant<'a>(run: &mut RunningCall<'a>, opening: &mut Opening) -> Result<Go<'a>,
     }
 }
 
-/// It is open.
+/// It is open. An owner that had the file open before holds it by that.
 fn granted<'a>(
-    _run: &mut RunningCall<'a>,
+    run: &mut RunningCall<'a>,
     opening: &mut Opening,
     _: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
-    let file = opening.file;
-    match opening.opened.as_ref().is_some_and(|opened| opened.is_new) {
-        true => truncate_if_wanted(opening),
-        false => Ok(Go::On(FsOp::Close { file }, true, ThenOpen::Once)),
+    if let Some(opened) = &opening.opened
+        && !opened.is_new
+    {
+        run.nfsd.close_later(opened.state.file);
     }
+    truncate_if_wanted(opening)
 }
 
 /// The state.
@@ -601,15 +603,6 @@ fn wants_delegation(run: &RunningCall<'_>, args: &OPEN4args<'_>) -> bool {
     is_wanted && may_have && has_path()
 }
 
-/// The owner had the file open before: it is held by that.
-fn opened_before<'a>(
-    _run: &mut RunningCall<'a>,
-    opening: &mut Opening,
-    _: Result<Output, Error>,
-) -> Result<Go<'a>, nfsstat4> {
-    truncate_if_wanted(opening)
-}
-
 /// The file is open; it is emptied if that was wanted.
 fn truncate_if_wanted<'a>(opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
     if !opening.truncates {
@@ -633,22 +626,23 @@ fn truncated<'a>(
     result: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
     let result = run.done(result);
-    if result.is_err()
-        && let Some(opened) = opening.opened.take()
-    {
-        // Its client never hears of a delegation.
-        if let Some(delegation) = &opened.delegation
-            && run.nfsd.files.return_delegation(delegation).is_ok()
-            && delegation.holds_file()
-        {
-            run.nfsd.close_later(delegation.file);
-        }
-        // It is as if it had not been opened.
-        if opened.is_new && run.nfsd.files.close(&opened.state) == Ok(true) {
-            run.nfsd.close_later(opened.state.file);
-        }
+    if result.is_err() {
+        undo(run.nfsd, opening);
     }
     result.map(|_| look_at_delegated(opening))
+}
+
+/// It is as if it had not been opened.
+fn undo(nfsd: &Nfsd, opening: &mut Opening) {
+    let Some(opened) = opening.opened.take() else {
+        return;
+    };
+    if let Some(delegation) = &opened.delegation {
+        nfsd.withdraw(delegation);
+    }
+    if opened.is_new && nfsd.files.close(&opened.state) == Ok(true) {
+        nfsd.close_later(opened.state.file);
+    }
 }
 
 impl Opening {
@@ -681,9 +675,15 @@ fn delegated<'a>(
     Ok(Go::Done)
 }
 
-/// OPEN has come to its end.
-fn answer<'a>(run: &mut RunningCall<'a>, opening: Box<Opening>) -> OperationOutcome<'a> {
-    let place = place(run, &opening)?;
+/// OPEN has come to its end. The client may have lost its right to the file meanwhile.
+fn answer<'a>(run: &mut RunningCall<'a>, mut opening: Box<Opening>) -> OperationOutcome<'a> {
+    let place = match place(run, &opening) {
+        Ok(place) => place,
+        Err(status) => {
+            undo(run.nfsd, &mut opening);
+            return opening.turn.end(run, |_| Err(status));
+        }
+    };
     let Opening {
         turn,
         change,
@@ -695,6 +695,9 @@ fn answer<'a>(run: &mut RunningCall<'a>, opening: Box<Opening>) -> OperationOutc
     let opened = opened.expect("it is open");
     run.set_current(place);
     run.set_stateid(opened.stateid);
+    if let (Some(slot), Some(delegation)) = (&run.flow.slot, &opened.delegation) {
+        slot.held.session.note_brought(slot.slotid, delegation);
+    }
     turn.end(run, |run| {
         let args = args(run);
         let size = [1 << FATTR4_SIZE];

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard, Weak};
 
 use machine::{Nanos, locked, work};
 use nfs::server::ClientOwner;
-use nfs::server::files::{FileKey, Removal, StateRefused};
+use nfs::server::files::{FileKey, Removal, State, StateRefused};
 use store::fs::FileId;
 use wire::nfs4::{
     SEQ4_STATUS_ADMIN_STATE_REVOKED, SEQ4_STATUS_RECALLABLE_STATE_REVOKED, clientid4, nfsstat4,
@@ -182,6 +182,13 @@ impl Nfsd {
         exports.extend(self.left_exports().iter().filter_map(Weak::upgrade));
         if let Some(fs) = exports.iter().find_map(|all| all.file_system(system)) {
             self.work.add(CopyWork::Close(fs.clone(), FileId(file)));
+        }
+    }
+
+    /// A delegation ends of which its client has not heard and never will.
+    pub(crate) fn withdraw(&self, delegation: &State) {
+        if self.files.return_delegation(delegation).is_ok() && delegation.holds_file() {
+            self.close_later(delegation.file);
         }
     }
 

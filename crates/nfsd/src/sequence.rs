@@ -21,7 +21,13 @@ pub(crate) fn sequence<'a>(
         ops: run.flow.compound.ops(),
         principal: run.principal(),
     };
-    match held.session.sequence(args, &request, run.now)? {
+    let sequenced = held.session.sequence(args, &request, run.now);
+    if sequenced == Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP) {
+        // The answer that brought them is lost: the client asks anew.
+        let lost = held.session.take_brought(args.sa_slotid);
+        lost.iter().for_each(|state| run.nfsd.withdraw(state));
+    }
+    match sequenced? {
         Sequenced::New(resok) => {
             run.flow.slot = Some(InSlot {
                 held,

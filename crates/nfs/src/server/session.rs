@@ -13,6 +13,7 @@ use wire::nfs4::{
 
 use super::callback_way::{CallbackHandles, CallbackWay};
 use super::client::Client;
+use super::files::State;
 use super::principal::Principal;
 
 /// What a channel of a session may carry (`channel_attrs4`).
@@ -62,6 +63,8 @@ struct ReplySlot {
     /// What was asked last, and whether its answer was to be kept.
     request: Option<(RequestId, bool)>,
     results: Vec<u8>,
+    /// Delegations that its answer has brought.
+    brought: Vec<Arc<State>>,
 }
 
 /// Slots that come into being together, when one of them is used first: clients
@@ -409,6 +412,7 @@ impl Session {
         slot.kept = LastRequest::Executing;
         slot.request = asked;
         slot.results.clear();
+        slot.brought.clear();
         drop(slot);
         self.client.renew(now);
         let last_slot = self.fore.slots - 1;
@@ -461,5 +465,18 @@ impl Session {
                 LastRequest::Uncached
             }
         };
+    }
+
+    /// The answer to the request in a slot brings a delegation.
+    pub fn note_brought(&self, slotid: u32, delegation: &Arc<State>) {
+        let mut slot = self.slot(slotid).expect("a slot that a request is in");
+        slot.brought.push(delegation.clone());
+    }
+
+    /// The request in a slot has come again ([`nfsstat4::NFS4ERR_RETRY_UNCACHED_REP`]), so that
+    /// its client has no answer: the delegations that this brought.
+    pub fn take_brought(&self, slotid: u32) -> Vec<Arc<State>> {
+        let slot = self.slot(slotid);
+        slot.map_or_else(Vec::new, |mut slot| std::mem::take(&mut slot.brought))
     }
 }

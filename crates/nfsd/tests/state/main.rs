@@ -5,6 +5,7 @@
 mod copies;
 mod delegations;
 mod delegations0;
+mod holds;
 mod hostile;
 mod leases;
 mod locks;

@@ -245,6 +245,44 @@ fn delegation_instead_of_an_open_is_reclaimed_as_such() {
     assert_eq!(counts(&world, &a), [0, 0, 1, 0]);
 }
 
+/// The client asks anew, and holds the file once.
+#[test]
+fn delegation_ends_whose_open_was_never_answered() {
+    let mut world = World::new();
+    let (mut a, mut b) = (world.client("a", 2), world.client("b", 2));
+    let handle = world.file(&mut b, "f");
+    for (is_kept, wanted, [before, after]) in [
+        (false, XOR, [[0, 0, 1, 0], [0; 4]]),
+        (false, 0, [[1, 0, 1, 0], [1, 0, 0, 0]]),
+        (true, 0, [[1, 0, 1, 0]; 2]),
+    ] {
+        world.keeps = is_kept;
+        let args = OPEN4args {
+            share_access: READ | wanted,
+            ..opening(&a, "o", "f")
+        };
+        let ops = root().op(arg::OP_OPEN(args));
+        world.run(&mut a, ops.clone());
+        assert_eq!(counts(&world, &a), before, "{is_kept} {wanted}");
+        let status = world.repeat(&mut a, ops).status;
+        let expected = match is_kept {
+            true => NFS4_OK,
+            false => nfsstat4::NFS4ERR_RETRY_UNCACHED_REP,
+        };
+        assert_eq!(status, expected);
+        assert_eq!(counts(&world, &a), after, "{is_kept} {wanted}");
+    }
+    world.keeps = false;
+    let mut c = world.client("c", 2);
+    let ops = root().op(arg::OP_OPEN(wants(&c, READ)));
+    world.run(&mut c, ops.clone());
+    world.repeat(&mut c, ops);
+    assert!(world.server.evict(a.id));
+    assert_eq!(world.last(&mut b, root().remove("f")), NFS4_OK);
+    let gone = world.last(&mut b, getattr(&handle, &[1 << FATTR4_SIZE]));
+    assert_eq!(gone, NFS4ERR_STALE, "nothing holds it");
+}
+
 #[test]
 fn open_arguments_tells_what_open_understands() {
     let mut world = World::new();
