@@ -139,6 +139,10 @@ pub enum Fault {
     NoShares,
     /// What is removed still counts for quotas.
     KeepCharge,
+    /// What one limit refuses still counts for the quotas that were asked before.
+    KeepRefusedCharge,
+    /// The hard limit of a quota is not looked at.
+    NoHardLimit,
     /// A name is looked for among all of its directory.
     SearchNames,
     /// A connection goes on as long as it has something to do.

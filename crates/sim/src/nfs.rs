@@ -130,11 +130,11 @@ impl Nfs {
         let mut model = Model::new(plan.clients.len(), files, plan.blocks, plan.survives);
         let ms = |ms: u32| u64::from(ms) * MS;
         model.set_times(ms(plan.lease_ms), ms(plan.grace_ms));
-        model.set_splits(plan.is_dir);
+        model.set_splits(plan.is_dir || plan.has_limits);
         let memory = kept::memory(INSTANCE, plan.others);
         Nfs {
             plan: plan.clone(),
-            medium: Medium::new(memory, random, plan.late_percent, late.clone()),
+            medium: Medium::new(memory, random, plan, late.clone()),
             posix,
             dir: None,
             records: Records::default(),
@@ -150,7 +150,7 @@ impl Nfs {
                 lost: 0,
                 rewritten: 0,
                 delegations: 0,
-                may_fail: plan.is_dir,
+                may_fail: plan.is_dir || plan.has_limits,
                 has_tls: plan.has_tls(),
             },
         }

@@ -214,6 +214,8 @@ pub struct NfsPlan {
     /// The disk below a `dir` is full now and then, and the power fails soon after, so
     /// often; 0 where there is room.
     pub full_cuts: u32,
+    /// The file system that outlives the target's process has limits of quotas now and then.
+    pub has_limits: bool,
     /// Users of one machine prove who they are.
     pub users: Option<UsersPlan>,
 }
@@ -602,6 +604,7 @@ impl Plan {
             return;
         };
         (nfs.survives, nfs.is_dir, nfs.full_cuts) = (false, false, 0);
+        nfs.has_limits = false;
         nfs.users = Some(UsersPlan {
             users: r.between(2, 3) as u32,
             ops: r.between(40, 160),
@@ -928,10 +931,12 @@ fn nfs(r: &mut Random) -> Option<NfsPlan> {
         think: r.pick(&[20, 200, 1000]) * US,
         others: r.weighted(&[(7, 0), (1, OTHERS)]),
         full_cuts: 0,
+        has_limits: false,
         users: None,
     };
     // `dir` has none of the others.
     plan.is_dir = plan.survives && plan.others == 0 && r.one_in(2);
+    plan.has_limits = plan.survives && !plan.is_dir && r.one_in(2);
     Some(plan)
 }
 

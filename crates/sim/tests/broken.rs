@@ -301,6 +301,22 @@ fn usage_of_quotas_that_does_not_follow_removals_is_found() {
     is_found_where(aims, Fault::KeepCharge, &["quota: "]);
 }
 
+/// Files in memory that outlive the target and have limits.
+fn has_limits(plan: &mut Plan) -> bool {
+    let nfs = plan.nfs.as_ref();
+    nfs.is_some_and(|nfs| nfs.has_limits)
+}
+
+#[test]
+fn writes_beyond_a_hard_limit_that_are_taken_are_found() {
+    is_found_where(has_limits, Fault::NoHardLimit, &["quota: more than"]);
+}
+
+#[test]
+fn usage_of_quotas_that_keeps_what_was_refused_is_found() {
+    is_found_where(has_limits, Fault::KeepRefusedCharge, &["is counted"]);
+}
+
 #[test]
 fn records_of_rpc_with_tls_that_were_changed_and_are_taken_are_found() {
     let aims = |plan: &mut Plan| {

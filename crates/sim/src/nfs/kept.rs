@@ -10,16 +10,21 @@ use random::Random;
 use reactor::{Bell, DiskFile, FallocateMode, FileIo, Ticket, Token};
 use store::fs::{
     Attr, Caller, Error, FileId, FileSystem, FsOp, Info, Memory, New, ObjectKind, Output, Progress,
-    QuotaSubject, SetAttr, Task, Time, Written,
+    Quota, QuotaLimits, QuotaSubject, QuotaUsage, SetAttr, Task, Time, Written,
 };
 
 use crate::checker::{Verdict, Violation};
+use crate::plan::NfsPlan;
 
 /// Bytes of it, and of one in the target's own memory; those that names of others take
 /// not counted.
 const SIZE_BYTES: u64 = 8 << 20;
 /// What a name of others takes, and more.
 const OTHER_BYTES: u64 = 256;
+/// Operations between two changes of the limits, where there are any.
+const LIMIT_OPS: u64 = 32;
+/// Bytes that an operation takes at most beside what it writes.
+const SLACK_BYTES: u64 = 64 << 10;
 /// What its handles carry.
 pub const INSTANCE: u64 = 0x6b65_7074;
 
@@ -43,6 +48,10 @@ struct KeptState {
     undo: Vec<Undo>,
     opens: HashMap<FileId, u32>,
     starts: u64,
+    /// Operations until the limits change; `None` where there are none.
+    limits_change_in: Option<u64>,
+    /// What quotas have done wrong first.
+    wrong: Option<String>,
 }
 
 /// What is left of the file system while no target serves it.
@@ -95,14 +104,16 @@ fn ask(memory: &Memory, caller: &Caller<'_>, op: FsOp<'_>) -> Result<Output, Err
 
 impl Medium {
     /// One that was not written yet.
-    pub fn new(memory: Memory, random: Random, late_percent: u64, late: Late) -> Medium {
+    pub fn new(memory: Memory, random: Random, plan: &NfsPlan, late: Late) -> Medium {
         let state = KeptState {
             random,
-            late_percent,
+            late_percent: plan.late_percent,
             content: HashMap::new(),
             undo: Vec::new(),
             opens: HashMap::new(),
             starts: 0,
+            limits_change_in: plan.has_limits.then_some(0),
+            wrong: None,
         };
         Medium {
             memory: Arc::new(memory),
@@ -156,8 +167,75 @@ impl Medium {
         }
     }
 
+    /// What all of it has and may have.
+    fn usage(&self) -> QuotaUsage {
+        let quotas = self.memory.quotas().expect("memory has them");
+        quotas.usage_of(&whole())
+    }
+
+    /// Now and then the whole file system may have a little more than it has, or as much as
+    /// there is room for: what is refused for long is asked for without an end.
+    fn change_limits(&self) {
+        let mut state = self.state();
+        let Some(left) = state.limits_change_in else {
+            return;
+        };
+        if left > 0 {
+            state.limits_change_in = Some(left - 1);
+            return;
+        }
+        state.limits_change_in = Some(LIMIT_OPS);
+        let usage = self.usage();
+        let limits = QuotaLimits {
+            hard_bytes: Some(usage.bytes + state.random.below(3 * SLACK_BYTES)),
+            hard_objects: Some(usage.objects + state.random.below(4)),
+            ..QuotaLimits::default()
+        };
+        let quota = Quota {
+            subject: whole(),
+            limits,
+        };
+        let list = if state.random.one_in(2) {
+            vec![quota]
+        } else {
+            Vec::new()
+        };
+        let set = self.memory.set_quotas(&list, Time::default());
+        set.expect("the whole is no directory to be found");
+    }
+
+    /// Whether an operation that writes so much has kept to the limits, and was not refused
+    /// what they allow.
+    fn check_limits(&self, before: &QuotaUsage, bytes: u64, result: &Result<Output, Error>) {
+        let (now, limits) = (self.usage(), before.limits);
+        let grown = [
+            (before.bytes, now.bytes, limits.hard_bytes),
+            (before.objects, now.objects, limits.hard_objects),
+        ];
+        let is_beyond = |(was, is, hard): (u64, u64, Option<u64>)| {
+            is > was && hard.is_some_and(|hard| is > hard)
+        };
+        let room =
+            |hard: Option<u64>, used: u64| hard.map_or(u64::MAX, |hard| hard.saturating_sub(used));
+        let fits = room(limits.hard_bytes, before.bytes) >= bytes + SLACK_BYTES
+            && room(limits.hard_objects, before.objects) > 0;
+        let wrong = match result {
+            _ if grown.into_iter().any(is_beyond) => {
+                format!("quota: more than {limits:?} is taken: {now:?}")
+            }
+            Err(Error::DQuot) if fits => {
+                format!("quota: {bytes} bytes are refused beside {before:?}")
+            }
+            _ => return,
+        };
+        self.state().wrong.get_or_insert(wrong);
+    }
+
     /// Counts all objects anew, and compares with what quotas have counted.
     pub fn check_usage(&self) -> Verdict {
+        if let Some(wrong) = self.state().wrong.take() {
+            return Err(Violation(wrong));
+        }
         let mut sums: BTreeMap<QuotaSubject, (u64, u64)> = BTreeMap::new();
         let (mut seen, mut dirs) = (HashSet::new(), vec![self.memory.root()]);
         let mut found = vec![self.attr(self.memory.root())];
@@ -184,9 +262,8 @@ impl Medium {
             if !seen.insert(attr.file) {
                 continue;
             }
-            let whole = QuotaSubject::Tree("/".to_owned());
             let (user, group) = (QuotaSubject::User(attr.uid), QuotaSubject::Group(attr.gid));
-            for subject in [user, group, whole] {
+            for subject in [user, group, whole()] {
                 let sum = sums.entry(subject).or_default();
                 *sum = (sum.0 + attr.used_bytes, sum.1 + 1);
             }
@@ -217,6 +294,11 @@ impl Medium {
     fn ask(&self, caller: &Caller<'_>, op: FsOp<'_>) -> Result<Output, Error> {
         ask(&self.memory, caller, op)
     }
+}
+
+/// All of it, as quotas call it.
+fn whole() -> QuotaSubject {
+    QuotaSubject::Tree("/".to_owned())
 }
 
 fn superuser() -> Caller<'static> {
@@ -323,7 +405,14 @@ impl FileSystem for KeptFiles {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
+        let bytes = match &op {
+            FsOp::Write { buf, .. } => buf.len().into(),
+            _ => 0,
+        };
+        self.medium.change_limits();
+        let before = self.medium.usage();
         let result = self.execute(caller, op);
+        self.medium.check_limits(&before, bytes, &result);
         if !self.medium.state().is_late() {
             return Progress::Done(result);
         }
