@@ -8,8 +8,9 @@ use wire::nfs4::{
     BIND_CONN_TO_SESSION4args, CLOSE4args, COMMIT4args, CREATE4args, DELEGRETURN4args,
     DESTROY_CLIENTID4args, DESTROY_SESSION4args, FATTR4_CHANGE, FATTR4_FILEID, FATTR4_MODE,
     FATTR4_SIZE, FATTR4_TYPE, GETATTR4args, LOCK4args, LOCKU4args, LOOKUP4args,
-    OPEN4_SHARE_ACCESS_WANT_ANY_DELEG, OPEN4_SHARE_ACCESS_WANT_NO_DELEG, OPEN4args, PUTFH4args,
-    READ4args, RECLAIM_COMPLETE4args, REMOVE4args, RENAME4args, SETATTR4args, WRITE4args,
+    OPEN4_SHARE_ACCESS_WANT_ANY_DELEG, OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
+    OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION, OPEN4args, PUTFH4args, READ4args,
+    RECLAIM_COMPLETE4args, REMOVE4args, RENAME4args, SETATTR4args, WRITE4args,
     channel_dir_from_client4, createhow4, createtype4, creatverfattr, fattr4, locker4, nfs_argop4,
     nfs_lock_type4, open_claim4, open_delegation_type4, open_to_lock_owner4, openflag4,
     stable_how4, state_owner4, stateid4,
@@ -333,9 +334,13 @@ fn open(
     share: &OpenShare,
     how: (openflag4<'_>, open_claim4<'_>),
 ) {
-    let want = match share.wants {
-        true => OPEN4_SHARE_ACCESS_WANT_ANY_DELEG,
-        false => OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
+    // Some owners want a delegation instead of the open, others one beside it.
+    let want = match (share.wants, share.owner % 2) {
+        (true, 0) => {
+            OPEN4_SHARE_ACCESS_WANT_ANY_DELEG | OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION
+        }
+        (true, _) => OPEN4_SHARE_ACCESS_WANT_ANY_DELEG,
+        (false, _) => OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
     };
     to.op(&nfs_argop4::OP_OPEN(OPEN4args {
         seqid: 0,

@@ -2,9 +2,11 @@
 
 use host::nfs::Results;
 use mem::BufRange;
+use nfs::server::files::ANONYMOUS;
 use wire::nfs4::{
-    COMMIT4resok, CREATE_SESSION4resok, EXCHANGE_ID4resok, OPEN4resok, READ4resok, WRITE4resok,
-    fattr4, nfs_fh4, nfs_ftype4, nfs_opnum4, nfsstat4, open_delegation4, stable_how4, stateid4,
+    COMMIT4resok, CREATE_SESSION4resok, EXCHANGE_ID4resok, OPEN4_RESULT_NO_OPEN_STATEID,
+    OPEN4resok, READ4resok, WRITE4resok, fattr4, nfs_fh4, nfs_ftype4, nfs_opnum4, nfsstat4,
+    open_delegation4, stable_how4, stateid4,
 };
 use wire::xdr::{Decode, Reader};
 
@@ -26,6 +28,16 @@ fn take<'r, T: Decode<'r>>(results: &mut Results<'r>, number: nfs_opnum4) -> Res
 fn done(results: &mut Results<'_>, number: nfs_opnum4) -> Verdict {
     let found = results.done(number);
     found.map_err(|wrong| Violation(format!("{number:?} of NFS: {wrong}")))
+}
+
+/// An OPEN whose answer says that there is no open.
+fn check_alone(is_delegated: bool, stateid: stateid4) -> Verdict {
+    match is_delegated && stateid == ANONYMOUS {
+        true => Ok(()),
+        false => Err(Violation(format!(
+            "neither open nor delegated: {stateid:?}"
+        ))),
+    }
 }
 
 fn handle(results: &mut Results<'_>) -> Result<SimHandle, Violation> {
@@ -378,7 +390,10 @@ impl NfsClient {
             deny: share.deny,
         };
         let model = &mut common.model;
-        let hold = model.granted(number, share.file, what, now)?;
+        let hold = match opened.rflags & OPEN4_RESULT_NO_OPEN_STATEID {
+            0 => Some(model.granted(number, share.file, what, now)?),
+            _ => None,
+        };
         let given = match opened.delegation {
             open_delegation4::OPEN_DELEGATE_READ(read) => Some((read.stateid, false)),
             open_delegation4::OPEN_DELEGATE_WRITE(write) => Some((write.stateid, true)),
@@ -387,19 +402,12 @@ impl NfsClient {
         if share.file == DELEGATED && !self.id.writes_delegated() {
             model.sized(number, view.size, begin, now)?;
         }
-        if let Some((stateid, writes)) = given {
-            common.delegations += 1;
-            let what = InTheWay::Delegation { writes };
-            let hold = model.granted(number, share.file, what, now)?;
-            self.id.delegations.push(Some(Delegated {
-                hold,
-                handle: handle.clone(),
-                stateid,
-                is_busy: false,
-                given: writes.then_some(view),
-                size: None,
-            }));
+        if let Some(given) = given {
+            self.delegated(given, (share.file, &handle), view, common)?;
         }
+        let Some(hold) = hold else {
+            return check_alone(given.is_some(), opened.stateid);
+        };
         let it = Some(OpenFile {
             hold,
             share,
@@ -411,6 +419,29 @@ impl NfsClient {
             true => self.id.opens[share.file] = it,
             false => self.id.opens.push(it),
         }
+        Ok(())
+    }
+
+    /// It has a delegation, of writing or not.
+    fn delegated(
+        &mut self,
+        (stateid, writes): (stateid4, bool),
+        (file, handle): (usize, &SimHandle),
+        view: FileView,
+        common: &mut Common,
+    ) -> Verdict {
+        common.delegations += 1;
+        let what = InTheWay::Delegation { writes };
+        let (number, now) = (self.id.number, self.now());
+        let hold = common.model.granted(number, file, what, now)?;
+        self.id.delegations.push(Some(Delegated {
+            hold,
+            handle: handle.clone(),
+            stateid,
+            is_busy: false,
+            given: writes.then_some(view),
+            size: None,
+        }));
         Ok(())
     }
 
