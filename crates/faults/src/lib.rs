@@ -149,6 +149,8 @@ pub enum Fault {
     EndlessTurn,
     /// A write delegation stays where another client opens the file to read.
     NoRecall,
+    /// A delegation that there is instead of an open stays whatever another client opens.
+    NoRecallAlone,
     /// What a client says of a file that it writes by a delegation is told to no other.
     OldAttributes,
     /// The last byte of a lock is not locked.

@@ -710,6 +710,12 @@ fn write_delegations_that_are_not_recalled_are_found() {
 }
 
 #[test]
+fn delegations_instead_of_opens_that_are_not_recalled_are_found() {
+    let words = &["was granted against"];
+    is_found_where(has_nfs, Fault::NoRecallAlone, words);
+}
+
+#[test]
 fn old_attributes_of_files_that_clients_write_are_found() {
     is_found_where(has_nfs, Fault::OldAttributes, &["is seen behind"]);
 }

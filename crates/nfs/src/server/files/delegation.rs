@@ -121,8 +121,10 @@ impl FileStates {
         if is_read_alone && faults::is(Fault::NoRecall) {
             return Ok(());
         }
-        let in_the_way =
-            |d: &&Delegation| d.state.client != client && (!is_read_alone || d.is_write());
+        let in_the_way = |d: &&Delegation| {
+            let is_kept = faults::is(Fault::NoRecallAlone) && d.state.holds_file();
+            d.state.client != client && (!is_read_alone || d.is_write()) && !is_kept
+        };
         let others = || self.delegations.iter().filter(in_the_way);
         if others().next().is_none() {
             return Ok(());
