@@ -77,7 +77,7 @@ asks DELEGRETURN change /b/read
 [ "$asked" = 1 ] || fail "$asked delegations came back"
 is /a/read after
 
-step a delegation of writing is asked about and recalled
+step a delegation of writing is recalled, and others see what was written
 file written
 exec 3<>/a/written
 printf 'what is kept' >&3
