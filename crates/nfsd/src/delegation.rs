@@ -19,19 +19,14 @@ use crate::state::NO_CLIENT;
 /// The status flags that are cleared when a client has freed all that was revoked.
 const REVOKED: u32 = SEQ4_STATUS_RECALLABLE_STATE_REVOKED | SEQ4_STATUS_ADMIN_STATE_REVOKED;
 
-/// Files whose local changes are looked at in a turn.
-const LOCAL_CHANGES_A_TURN: usize = 64;
-
 impl Nfsd {
     /// Recalls the delegations of files that local programs have changed, or have opened while a
-    /// client may have content that it has not written back. Whether there may be more.
+    /// client may have content that it has not written back, as far as the turn's share goes.
+    /// Whether there may be more.
     pub fn see_local_changes(&self, now: Nanos) -> bool {
-        let mut has_more = false;
         for export in self.exports.load().iter() {
             let fs = export.fs();
-            let changes = fs.take_local_changes(LOCAL_CHANGES_A_TURN);
-            has_more |= changes.len() == LOCAL_CHANGES_A_TURN;
-            for (file, change) in changes {
+            while let Some((file, change)) = fs.take_local_change() {
                 work::spend(1);
                 let access = match change {
                     LocalChange::Opened => READ,
@@ -40,9 +35,12 @@ impl Nfsd {
                 let key = (fs.info().instance, file.0);
                 // The local program waits for nothing.
                 let _ = self.break_delegations(NO_CLIENT, key, access, now);
+                if work::is_used_up() {
+                    return true;
+                }
             }
         }
-        has_more
+        false
     }
 }
 

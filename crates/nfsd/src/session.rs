@@ -2,6 +2,7 @@
 //! 7530, sections 16.29, 16.33, 16.34).
 
 use faults::Fault;
+use machine::work;
 use nfs::server::{CallbackWay, Channel, ClientOwner, Operations, Protection};
 use store::fs::{self, Output};
 use wire::nfs4::{
@@ -34,7 +35,9 @@ pub(crate) fn renew<'a>(run: &mut RunningCall<'a>, args: &RENEW4args) -> Operati
     let path = run.nfsd.server.callback_path(client.id);
     let is_down = path.is_some_and(|path| path.is_down());
     if is_down && run.nfsd.files.has_delegations() {
-        let [_, _, delegations, _] = run.nfsd.files.counts(client.id);
+        let counts = run.nfsd.files.counts(client.id);
+        work::spend(counts.iter().sum::<usize>() as u64);
+        let [_, _, delegations, _] = counts;
         if delegations > 0 {
             return Err(nfsstat4::NFS4ERR_CB_PATH_DOWN);
         }

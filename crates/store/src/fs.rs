@@ -87,13 +87,12 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// This is called from now on, by any thread, when there is something to be had by
-    /// [`FileSystem::take_local_changes`] and was nothing before. Only the first counts.
+    /// [`FileSystem::take_local_change`] and was nothing before. Only the first counts.
     fn tell_local_changes(&self, _tell: TellLocalChanges) {}
 
-    /// What local programs have done to files that are watched, to so many at most. Where there
-    /// may be more nothing is told of them: it is called again.
-    fn take_local_changes(&self, _most: usize) -> Vec<(FileId, LocalChange)> {
-        Vec::new()
+    /// What local programs have done to a file that is watched, until there is nothing more.
+    fn take_local_change(&self) -> Option<(FileId, LocalChange)> {
+        None
     }
 
     /// Watches a file that a client has open for what local programs do to it, of one that the

@@ -580,12 +580,13 @@ impl DirInner {
         );
     }
 
-    /// A file cannot be watched: it is said once.
+    /// A file cannot be watched: where that is for want of room it is said once.
     fn tell_unwatched(&self, errno: Errno) -> Error {
-        if !self.told_unwatched.swap(true, Ordering::Relaxed) {
+        let lacks_room = matches!(errno, Errno::MFILE | Errno::NOSPC | Errno::NOMEM);
+        if lacks_room && !self.told_unwatched.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 file_system = self.info.name,
-                error = %std::io::Error::from(errno),
+                error = %io::Error::from(errno),
                 "changes by local programs cannot be watched, so clients get no delegations of \
                  some files: raise fs.inotify.max_user_instances and fs.inotify.max_user_watches"
             );
@@ -708,9 +709,8 @@ impl FileSystem for Dir {
         }
     }
 
-    fn take_local_changes(&self, most: usize) -> Vec<(FileId, LocalChange)> {
-        let changes = self.inner.local_changes.as_ref();
-        changes.map_or(Vec::new(), |changes| changes.take(most))
+    fn take_local_change(&self) -> Option<(FileId, LocalChange)> {
+        self.inner.local_changes.as_ref()?.take()
     }
 
     fn watch(&self, file: FileId, is_written: bool) -> Result<Option<Watched>, Error> {

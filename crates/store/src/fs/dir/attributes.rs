@@ -413,7 +413,7 @@ impl DirInner {
         if size > self.info.file_bytes_max {
             return Err(Error::FBig);
         }
-        let file = self.beneath.reopen(fd, OFlags::WRONLY)?;
+        let file = self.reopen_file(fd, OFlags::WRONLY)?;
         Ok(ftruncate(&file, size)?)
     }
 

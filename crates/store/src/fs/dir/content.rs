@@ -112,16 +112,16 @@ impl DirInner {
     fn open_file(&self, seen: &SeenObject, write: bool) -> Result<(OwnedFd, bool), Error> {
         let fd = seen.fd.as_fd();
         if self.is_read_only {
-            let fd = self.beneath.reopen(fd, OFlags::RDONLY)?;
+            let fd = self.reopen_file(fd, OFlags::RDONLY)?;
             return match write {
                 true => Err(Error::RoFs),
                 false => Ok((fd, false)),
             };
         }
-        match self.beneath.reopen(fd, OFlags::RDWR) {
+        match self.reopen_file(fd, OFlags::RDWR) {
             Ok(fd) => Ok((fd, true)),
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) if !write => {
-                Ok((self.beneath.reopen(fd, OFlags::RDONLY)?, false))
+                Ok((self.reopen_file(fd, OFlags::RDONLY)?, false))
             }
             Err(errno) => Err(errno.into()),
         }
@@ -156,7 +156,7 @@ impl DirInner {
             true => OFlags::RDWR,
             false => OFlags::RDONLY,
         };
-        let direct = DirectFile::new(self.beneath.reopen(fd.as_fd(), access | OFlags::DIRECT)?)?;
+        let direct = DirectFile::new(self.reopen_file(fd.as_fd(), access | OFlags::DIRECT)?)?;
         Ok(direct.in_whole_pages())
     }
 

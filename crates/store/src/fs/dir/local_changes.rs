@@ -3,40 +3,69 @@
 //! directory.
 //!
 //! What weft does itself is told as well, where it is such a thing: a delegation that is recalled
-//! for it costs its client a call.
+//! for it costs its client a call. weft opens files again as it needs them: it does not watch while
+//! it does.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::iter;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use machine::locked;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fs::{OFlags, fstat};
 use rustix::io::Errno;
 
+use super::DirInner;
 use super::beneath::proc_path;
 use crate::fs::{FileId, LocalChange, TellLocalChanges, Watched};
 
 /// Bytes of events that are read at a time.
 const EVENTS_BYTES: usize = 4096;
 
-/// What tells that a file is not at the clients alone that have written or read it.
+/// What is of interest to clients that read a file.
 const OF_READ: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::MOVE_SELF);
 /// A client with a write delegation changes its file, and sets its attributes, through weft: all
 /// that tells others apart is that they open it.
 const OF_WRITTEN: WatchFlags = WatchFlags::OPEN;
+/// A watch is of something.
+const OF_ANY: WatchFlags = WatchFlags::DELETE_SELF;
 
 /// A watch of inotify's.
 #[derive(Debug)]
 struct FileWatch {
     wd: i32,
-    /// Delegations of the file.
-    count: usize,
+    ino: u64,
+    /// Delegations of reading, and of writing.
+    reads: usize,
+    writes: usize,
+    /// Opens of weft's own that are under way.
+    own_opens: usize,
+}
+
+impl FileWatch {
+    fn flags(&self) -> WatchFlags {
+        let mut flags = OF_ANY;
+        if self.reads > 0 {
+            flags |= OF_READ;
+        }
+        if self.writes > 0 && self.own_opens == 0 {
+            flags |= OF_WRITTEN;
+        }
+        flags
+    }
+
+    fn count(&mut self, is_written: bool) -> &mut usize {
+        match is_written {
+            true => &mut self.writes,
+            false => &mut self.reads,
+        }
+    }
 }
 
 /// What the thread reads.
@@ -53,6 +82,7 @@ struct Watches {
     events: Option<Arc<Events>>,
     by_file: HashMap<FileId, FileWatch>,
     by_wd: HashMap<i32, FileId>,
+    by_ino: HashMap<u64, FileId>,
     /// What has happened to them and was not taken.
     changed: BTreeMap<FileId, LocalChange>,
 }
@@ -61,6 +91,8 @@ struct Watches {
 #[derive(Default)]
 pub(super) struct LocalChanges {
     watches: Mutex<Watches>,
+    /// Whether any file is watched: others are opened without a look.
+    has_any: AtomicBool,
     tell: OnceLock<TellLocalChanges>,
 }
 
@@ -68,6 +100,20 @@ pub(super) struct LocalChanges {
 struct Guard {
     of: Arc<LocalChanges>,
     file: FileId,
+    is_written: bool,
+}
+
+/// Where weft opens a file that is watched.
+struct OwnOpen<'a> {
+    of: &'a LocalChanges,
+    file: FileId,
+    fd: BorrowedFd<'a>,
+}
+
+impl Drop for OwnOpen<'_> {
+    fn drop(&mut self) {
+        locked(&self.of.watches).own_open(self.file, self.fd, |count| count.saturating_sub(1));
+    }
 }
 
 impl fmt::Debug for Guard {
@@ -78,7 +124,7 @@ impl fmt::Debug for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.of.unwatch(self.file);
+        self.of.unwatch(self.file, self.is_written);
     }
 }
 
@@ -103,19 +149,44 @@ impl LocalChanges {
             Some(events) => Arc::clone(events),
             None => self.start(&mut watches)?,
         };
-        let what = match is_written {
-            true => OF_WRITTEN,
-            false => OF_READ,
-        };
-        let flags = what | WatchFlags::MASK_ADD;
-        let wd = inotify::add_watch(&events.inotify, proc_path(fd), flags)?;
+        let ino = fstat(fd)?.st_ino;
+        let watch = watches.by_file.entry(file).or_insert(FileWatch {
+            wd: -1,
+            ino,
+            reads: 0,
+            writes: 0,
+            own_opens: 0,
+        });
+        *watch.count(is_written) += 1;
+        match inotify::add_watch(&events.inotify, proc_path(fd), watch.flags()) {
+            Ok(wd) => watch.wd = wd,
+            Err(errno) => {
+                *watch.count(is_written) -= 1;
+                watches.forget_unused(file);
+                return Err(errno);
+            }
+        }
+        let wd = watch.wd;
         watches.by_wd.insert(wd, file);
-        let watch = watches.by_file.entry(file);
-        watch.or_insert(FileWatch { wd, count: 0 }).count += 1;
+        watches.by_ino.insert(ino, file);
+        self.has_any.store(true, Ordering::Release);
         Ok(Box::new(Guard {
             of: Arc::clone(self),
             file,
+            is_written,
         }))
+    }
+
+    /// While what is returned lives it is weft that opens the file of a descriptor.
+    fn own_open<'a>(&'a self, fd: BorrowedFd<'a>) -> Option<OwnOpen<'a>> {
+        if !self.has_any.load(Ordering::Acquire) {
+            return None;
+        }
+        let ino = fstat(fd).ok()?.st_ino;
+        let mut watches = locked(&self.watches);
+        let file = *watches.by_ino.get(&ino)?;
+        watches.own_open(file, fd, |count| count + 1);
+        Some(OwnOpen { of: self, file, fd })
     }
 
     fn start(self: &Arc<Self>, watches: &mut Watches) -> Result<Arc<Events>, Errno> {
@@ -130,36 +201,26 @@ impl LocalChanges {
         Ok(events)
     }
 
-    fn unwatch(&self, file: FileId) {
+    fn unwatch(&self, file: FileId, is_written: bool) {
         let mut watches = locked(&self.watches);
         let watch = watches.by_file.get_mut(&file);
-        let watch = watch.expect("a file is watched as often as it is let go");
-        watch.count -= 1;
-        if watch.count > 0 {
-            return;
-        }
-        let wd = watch.wd;
-        watches.by_file.remove(&file);
-        watches.by_wd.remove(&wd);
-        watches.changed.remove(&file);
-        if let Some(events) = &watches.events {
-            // The kernel has forgotten a file that is gone.
-            let _ = inotify::remove_watch(&events.inotify, wd);
+        *watch.expect("it is watched").count(is_written) -= 1;
+        watches.forget_unused(file);
+        if watches.by_file.is_empty() {
+            self.has_any.store(false, Ordering::Release);
         }
     }
 
-    /// What has happened, to so many files at most.
-    pub(super) fn take(&self, most: usize) -> Vec<(FileId, LocalChange)> {
-        let mut watches = locked(&self.watches);
-        let first = || watches.changed.pop_first();
-        iter::from_fn(first).take(most).collect()
+    /// What has happened to a file.
+    pub(super) fn take(&self) -> Option<(FileId, LocalChange)> {
+        locked(&self.watches).changed.pop_first()
     }
 
     /// Nothing is told any more.
     pub(super) fn end(&self) {
         if let Some(events) = locked(&self.watches).events.take() {
-            let ended = inotify::remove_watch(&events.inotify, events.end);
-            ended.expect("it was made with the thread");
+            // The thread has ended already where the kernel has let go of the root.
+            let _ = inotify::remove_watch(&events.inotify, events.end);
         }
     }
 
@@ -173,10 +234,13 @@ impl LocalChanges {
                 Err(Errno::INTR) => continue,
                 Err(_) => return,
             };
-            if wd == events.end {
+            let mut watches = locked(&self.watches);
+            // The event that tells so may be among those that were lost.
+            if wd == events.end || watches.events.is_none() {
                 return;
             }
-            let are_first = locked(&self.watches).note(wd, flags);
+            let are_first = watches.note(wd, flags);
+            drop(watches);
             if let Some(tell) = self.tell.get().filter(|_| are_first) {
                 tell();
             }
@@ -185,6 +249,33 @@ impl LocalChanges {
 }
 
 impl Watches {
+    /// A file of which no client has a delegation is watched no more.
+    fn forget_unused(&mut self, file: FileId) {
+        let is_unused = |watch: &FileWatch| watch.reads == 0 && watch.writes == 0;
+        let Some(watch) = self.by_file.get(&file).filter(|watch| is_unused(watch)) else {
+            return;
+        };
+        let (wd, ino) = (watch.wd, watch.ino);
+        self.by_file.remove(&file);
+        self.by_wd.remove(&wd);
+        self.by_ino.remove(&ino);
+        self.changed.remove(&file);
+        if let Some(events) = &self.events {
+            // The kernel has forgotten a file that is gone.
+            let _ = inotify::remove_watch(&events.inotify, wd);
+        }
+    }
+
+    /// One own open more of a file, or one less.
+    fn own_open(&mut self, file: FileId, fd: BorrowedFd<'_>, count: impl Fn(usize) -> usize) {
+        let (Some(watch), Some(events)) = (self.by_file.get_mut(&file), &self.events) else {
+            return;
+        };
+        watch.own_opens = count(watch.own_opens);
+        // It is watched already: there is room.
+        let _ = inotify::add_watch(&events.inotify, proc_path(fd), watch.flags());
+    }
+
     /// Notes what an event tells; whether nothing else waits to be taken.
     fn note(&mut self, wd: i32, flags: ReadFlags) -> bool {
         let were_none = self.changed.is_empty();
@@ -193,15 +284,26 @@ impl Watches {
             let all = self.by_file.keys();
             self.changed = all.map(|file| (*file, LocalChange::Changed)).collect();
         } else if let Some(file) = self.by_wd.get(&wd)
-            && !flags.contains(ReadFlags::IGNORED)
+            && let Some(watch) = self.by_file.get(file)
         {
-            let change = match flags.contains(ReadFlags::OPEN) {
-                true => LocalChange::Opened,
-                false => LocalChange::Changed,
+            let (change, is_wanted) = match flags.contains(ReadFlags::OPEN) {
+                true => (LocalChange::Opened, watch.writes > 0),
+                false => (LocalChange::Changed, watch.reads > 0),
             };
-            let known = self.changed.entry(*file).or_insert(change);
-            *known = change.max(*known);
+            if is_wanted && !flags.contains(ReadFlags::IGNORED) {
+                let known = self.changed.entry(*file).or_insert(change);
+                *known = change.max(*known);
+            }
         }
         were_none && !self.changed.is_empty()
+    }
+}
+
+impl DirInner {
+    /// Opens the very file of a descriptor once more, which is no use by a local program.
+    pub(super) fn reopen_file(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let changes = self.local_changes.as_deref();
+        let _own_open = changes.and_then(|changes| changes.own_open(fd));
+        self.beneath.reopen(fd, flags)
     }
 }

@@ -360,9 +360,9 @@ impl Synced {
         {
             return Ok(());
         }
-        let fd = match inner.beneath.reopen(seen.fd.as_fd(), flags) {
+        let fd = match inner.reopen_file(seen.fd.as_fd(), flags) {
             Err(Errno::ACCESS) if !seen.is_directory() => {
-                inner.beneath.reopen(seen.fd.as_fd(), OFlags::WRONLY)
+                inner.reopen_file(seen.fd.as_fd(), OFlags::WRONLY)
             }
             opened => opened,
         };
