@@ -91,6 +91,9 @@ step a client that is called no more
 file cut
 file apart
 is_delegated /a/cut || fail "no delegation"
+# The other client knows the name by now: while it opens a file that it may create, it looks up no
+# other name of that directory.
+is /b/apart before
 # Calls reach it and its answers do not come back.
 ip rule add pref 1 ipproto tcp sport $callbacks blackhole
 (
