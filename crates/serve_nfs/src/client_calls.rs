@@ -18,6 +18,8 @@ use crate::hosts::{header, new_xid};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of an answer, its mark included.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
+/// Records that answer nothing, on one connection: a client that sends more is called no more on it.
+const STRAY_RECORDS_MAX: usize = 16;
 
 /// What a client has answered to the call of this number; `None` where it does not.
 pub(crate) type ClientAnswer = (u64, Option<Vec<u8>>);
@@ -30,6 +32,8 @@ struct ClientConnection {
     received: Vec<u8>,
     /// The calls that are not answered yet.
     under_way: Vec<CallUnderWay>,
+    /// Records that have answered nothing.
+    stray_records: usize,
 }
 
 struct CallUnderWay {
@@ -79,6 +83,7 @@ impl ClientCaller {
                     to_send: Vec::new(),
                     received: Vec::new(),
                     under_way: Vec::new(),
+                    stray_records: 0,
                 };
                 connection.put(&call);
                 self.connections.push(connection);
@@ -175,9 +180,15 @@ impl ClientConnection {
             Err(error) => return Err(error),
         }
         while let Some(record) = take_record(&mut self.received)? {
-            self.take_answer(&record, answers);
+            match self.answer(&record) {
+                Some(answer) => answers.push(answer),
+                None => self.stray_records += 1,
+            }
         }
-        Ok(())
+        match self.stray_records {
+            0..=STRAY_RECORDS_MAX => Ok(()),
+            _ => Err(ErrorKind::InvalidData.into()),
+        }
     }
 
     fn send(&mut self) -> io::Result<()> {
@@ -188,18 +199,16 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// What is no answer to a call under way means nothing.
-    fn take_answer(&mut self, record: &[u8], answers: &mut Vec<ClientAnswer>) {
+    /// What a record answers; `None`: no call that is under way.
+    fn answer(&mut self, record: &[u8]) -> Option<ClientAnswer> {
         let from = &mut Reader::new(record);
-        let Ok(xid) = u32::decode(from) else { return };
+        let xid = u32::decode(from).ok()?;
         if msg_type::decode(from) != Ok(msg_type::REPLY) {
-            return;
+            return None;
         }
-        let mut under_way = self.under_way.iter();
-        if let Some(at) = under_way.position(|call| call.xid == xid) {
-            let CallUnderWay { id, .. } = self.under_way.swap_remove(at);
-            answers.push((id, Some(from.rest().to_vec())));
-        }
+        let at = self.under_way.iter().position(|call| call.xid == xid)?;
+        let CallUnderWay { id, .. } = self.under_way.swap_remove(at);
+        Some((id, Some(from.rest().to_vec())))
     }
 }
 
@@ -309,5 +318,23 @@ mod tests {
             drop(stream);
             assert_eq!(all_answers(&mut caller), [(2, None)], "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn client_that_sends_no_answers_without_end_has_not_answered() {
+        let client = listener();
+        let mut caller = ClientCaller::default();
+        let to = client.local_addr().expect("bound");
+        assert_eq!(caller.begin(call(1, to)), None);
+        let (mut stream, _) = client.accept().expect("a connection");
+        let strays = [0x80, 0, 0, 4, 0, 0, 0, 0].repeat(STRAY_RECORDS_MAX + 1);
+        stream.write_all(&strays).expect("sent");
+        // Fewer looks than the answer is waited for.
+        let mut looks = (0..1000).map(|_| {
+            thread::sleep(Duration::from_millis(1));
+            caller.go_on()
+        });
+        let answers = looks.find(|answers| !answers.is_empty());
+        assert_eq!(answers, Some(vec![(1, None)]));
     }
 }
