@@ -391,7 +391,7 @@ const TABLE: &[AttributeRow] = &[
     AttributeRow(
         nfs4::FATTR4_SUPPATTR_EXCLCREAT,
         1,
-        Get(|v, minor, to| write_bitmap(there(settable(minor), &v.system), to)),
+        Get(|v, minor, to| write_bitmap(there(settable(minor, true), &v.system), to)),
     ),
     AttributeRow(
         nfs4::FATTR4_CLONE_BLKSIZE,
@@ -411,6 +411,8 @@ const TABLE: &[AttributeRow] = &[
         2,
         Get(|v, _, to| v.system.has_xattrs.encode(to)),
     ),
+    AttributeRow(nfs4::FATTR4_TIME_DELEG_ACCESS, 2, SetOnly),
+    AttributeRow(nfs4::FATTR4_TIME_DELEG_MODIFY, 2, SetOnly),
     AttributeRow(
         nfs4::FATTR4_OPEN_ARGUMENTS,
         2,
@@ -435,6 +437,7 @@ const OPEN_ARGUMENTS: [&[u32]; 5] = [
     &[
         nfs4::OPEN_ARGS_SHARE_ACCESS_WANT_ANY_DELEG,
         nfs4::OPEN_ARGS_SHARE_ACCESS_WANT_NO_DELEG,
+        nfs4::OPEN_ARGS_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS,
         nfs4::OPEN_ARGS_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION,
     ],
     &[
@@ -501,16 +504,24 @@ const ROW_OF: [u8; WORDS * 32] = {
     rows
 };
 
-/// Those that may be set with an exclusive create: all that may be set.
-fn settable(minor: u32) -> Bits {
+/// Those that may be set of an object, or with `is_new` of one that is being made, which is not
+/// delegated yet.
+fn settable(minor: u32, is_new: bool) -> Bits {
     let mut bits = [0; WORDS];
     for AttributeRow(number, since, usage) in TABLE {
-        if *since <= minor && !matches!(usage, Get(_)) {
+        let is_there = *since <= minor && !(is_new && DELEGATED.contains(number));
+        if is_there && !matches!(usage, Get(_)) {
             bits[*number as usize / 32] |= 1 << (number % 32);
         }
     }
     bits
 }
+
+/// Those that the client with a delegation sets (RFC 9754, section 5).
+const DELEGATED: [u32; 2] = [
+    nfs4::FATTR4_TIME_DELEG_ACCESS,
+    nfs4::FATTR4_TIME_DELEG_MODIFY,
+];
 
 /// Those of quotas.
 const QUOTAS: [u32; 3] = [
@@ -760,6 +771,10 @@ pub struct SetAttributes<'a> {
     pub accessed: Option<settime4>,
     /// Last change of the content.
     pub modified: Option<settime4>,
+    /// Last read, as the client with a delegation says.
+    pub delegated_accessed: Option<nfstime4>,
+    /// Last change of the content, as it says.
+    pub delegated_modified: Option<nfstime4>,
 }
 
 impl<'a> SetAttributes<'a> {
@@ -782,7 +797,7 @@ impl<'a> SetAttributes<'a> {
         bits.iter_mut().zip(words).for_each(|(to, word)| *to = word);
         if bits
             .iter()
-            .zip(settable(minor))
+            .zip(settable(minor, is_new))
             .any(|(word, settable)| word & !settable != 0)
         {
             return Err(nfsstat4::NFS4ERR_INVAL);
@@ -796,9 +811,14 @@ impl<'a> SetAttributes<'a> {
         for AttributeRow(number, ..) in TABLE.iter().filter(|row| has(&bits, row.0)) {
             set.read_one(*number, &mut from, owners)?;
         }
-        match from.rest().is_empty() {
-            true => Ok(set),
-            false => Err(nfsstat4::NFS4ERR_BADXDR),
+        if !from.rest().is_empty() {
+            return Err(nfsstat4::NFS4ERR_BADXDR);
+        }
+        let is_twice = set.accessed.is_some() && set.delegated_accessed.is_some()
+            || set.modified.is_some() && set.delegated_modified.is_some();
+        match is_twice {
+            true => Err(nfsstat4::NFS4ERR_INVAL),
+            false => Ok(set),
         }
     }
 
@@ -817,6 +837,8 @@ impl<'a> SetAttributes<'a> {
             nfs4::FATTR4_MODE => self.mode = Some(value(from)?),
             nfs4::FATTR4_TIME_ACCESS_SET => self.accessed = Some(time(from)?),
             nfs4::FATTR4_TIME_MODIFY_SET => self.modified = Some(time(from)?),
+            nfs4::FATTR4_TIME_DELEG_ACCESS => self.delegated_accessed = Some(nfstime(from)?),
+            nfs4::FATTR4_TIME_DELEG_MODIFY => self.delegated_modified = Some(nfstime(from)?),
             nfs4::FATTR4_MODE_UMASK => {
                 self.mode = Some(value(from)?);
                 self.umask = value(from)?;
@@ -837,11 +859,23 @@ fn value<'a, T: Decode<'a>>(from: &mut Reader<'a>) -> Result<T, nfsstat4> {
 }
 
 fn time(from: &mut Reader<'_>) -> Result<settime4, nfsstat4> {
-    match value(from)? {
-        settime4::SET_TO_CLIENT_TIME4(time) if time.nseconds >= 1_000_000_000 => {
-            Err(nfsstat4::NFS4ERR_INVAL)
-        }
-        time => Ok(time),
+    let time = value(from)?;
+    if let settime4::SET_TO_CLIENT_TIME4(time) = &time {
+        check_time(time)?;
+    }
+    Ok(time)
+}
+
+fn nfstime(from: &mut Reader<'_>) -> Result<nfstime4, nfsstat4> {
+    let time = value(from)?;
+    check_time(&time)?;
+    Ok(time)
+}
+
+fn check_time(time: &nfstime4) -> Result<(), nfsstat4> {
+    match time.nseconds < 1_000_000_000 {
+        true => Ok(()),
+        false => Err(nfsstat4::NFS4ERR_INVAL),
     }
 }
 

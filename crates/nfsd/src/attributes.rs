@@ -16,13 +16,14 @@ use store::fs::{
 use wire::nfs4::{
     self, ACCESS4args, ACCESS4resok, GETATTR4args, LISTXATTRS4args, SETATTR4args, SETXATTR4args,
     VERIFY4args, XATTR4args, change_info4, component4, fattr4, nfs_argop4, nfs_ftype4, nfs_opnum4,
-    nfsstat4, nfstime4, setxattr_option4,
+    nfsstat4, nfstime4, setxattr_option4, stateid4,
 };
 use wire::xdr::{Encode, Opaque, pad};
 
 use crate::acl;
 use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::continuation::{Continuation, ThenAttributes};
+use crate::holder::to_show;
 use crate::names::{ANSWERED, change_info, file, set_attr};
 use crate::pseudo::{PseudoPlace, View};
 use crate::{Nfsd, locations, state};
@@ -49,10 +50,10 @@ pub(crate) fn resume<'a>(
     let output = run.done(result)?;
     if let Output::Attr(attr) = &output
         && let Some(view) = run.flow.view.take()
-        && view.is_modified(attr.size)
+        && let Some(set) = to_show(&view, attr)
         && !faults::is(Fault::OldAttributes)
     {
-        return touch(run, view.size, then);
+        return touch(run, set, view.size, then);
     }
     match (then, output) {
         (ThenAttributes::Touched(size, then), Output::Attr(attr)) => {
@@ -100,15 +101,16 @@ pub(crate) fn resume<'a>(
     }
 }
 
-/// The client with a write delegation has changed its file: to others it is changed now, and
-/// anew each time that they look, for that client says no more (RFC 8881, section 10.4.3).
-fn touch<'a>(run: &mut RunningCall<'a>, size: u64, then: ThenAttributes) -> OperationOutcome<'a> {
+/// The client with a write delegation says what is to be set of its file, and its size.
+fn touch<'a>(
+    run: &mut RunningCall<'a>,
+    set: SetAttr,
+    size: u64,
+    then: ThenAttributes,
+) -> OperationOutcome<'a> {
     let op = FsOp::Setattr {
         file: file(run.current()?),
-        set: SetAttr {
-            modified: Some(SetTime::Server),
-            ..SetAttr::default()
-        },
+        set,
         guard: None,
     };
     run.ask_file_system(Ask {
@@ -505,8 +507,15 @@ pub(crate) fn setattr<'a>(
     let set = run.read_attributes(&args.obj_attributes, false)?;
     run.check_writable(place)?;
     run.reserve(SETATTR_BYTES)?;
+    let is_delegated = |time: &Option<SetTime>| matches!(time, Some(SetTime::Delegated(_)));
+    let has_delegated = [set.accessed, set.modified].iter().any(is_delegated);
+    if has_delegated {
+        check_delegates_times(run, place, &args.stateid)?;
+    }
     let is_open = match set.size {
         Some(_) => state::check_io(run, &args.stateid, WRITE)?,
+        // No other client has a delegation.
+        None if has_delegated => false,
         None => {
             let key = run.key(place)?;
             state::break_delegations(run, key)?;
@@ -523,6 +532,21 @@ pub(crate) fn setattr<'a>(
         is_open,
         then: Continuation::Attributes(ThenAttributes::Setattr),
     })
+}
+
+/// The times of a file are set so by the client alone that they are delegated to (RFC 9754,
+/// section 5).
+fn check_delegates_times(
+    run: &mut RunningCall<'_>,
+    place: PseudoPlace,
+    named: &stateid4,
+) -> Result<(), nfsstat4> {
+    let (key, stateid) = (run.key(place)?, run.stateid(named)?);
+    let known = run.state_of(key, &stateid)?;
+    match run.nfsd.files.delegates_times(&known.state) {
+        true => Ok(()),
+        false => Err(nfsstat4::NFS4ERR_BAD_STATEID),
+    }
 }
 
 const XATTR_RIGHTS: u32 = nfs4::ACCESS4_XAREAD | nfs4::ACCESS4_XAWRITE | nfs4::ACCESS4_XALIST;

@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use machine::{Nanos, locked, work};
 use nfs::connection::CallBack;
-use nfs::server::files::{HolderQuestion, Recall, Waiter};
+use nfs::server::files::{HolderAnswer, HolderQuestion, Recall, Waiter};
 use nfs::server::{ConnectionId, Session};
 use wire::nfs4::{
     CB_COMPOUND, CB_COMPOUND4args, CB_GETATTR4args, CB_NOTIFY_LOCK4args, CB_OFFLOAD4args,
-    CB_RECALL4args, CB_SEQUENCE4args, CB_SEQUENCE4resok, FATTR4_CHANGE, FATTR4_SIZE, NFS_CB,
-    cb_compound_res_head, clientid4, fattr4, nfs_cb_argop4, nfs_cb_opnum4, nfsstat4, offload_info4,
-    state_owner4, stateid4,
+    CB_RECALL4args, CB_SEQUENCE4args, CB_SEQUENCE4resok, FATTR4_CHANGE, FATTR4_SIZE,
+    FATTR4_TIME_DELEG_ACCESS, FATTR4_TIME_DELEG_MODIFY, NFS_CB, cb_compound_res_head, clientid4,
+    fattr4, nfs_cb_argop4, nfs_cb_opnum4, nfsstat4, nfstime4, offload_info4, state_owner4,
+    stateid4,
 };
 use wire::rpc::{accept_stat, accepted_body, reply_body};
 use wire::xdr::{Decode, Encode, List, Opaque, Reader};
@@ -41,6 +42,19 @@ const WAITING_MIN: usize = 64;
 
 /// What a client is asked of a file that it writes by a delegation.
 const VIEW: [u32; 1] = [1 << FATTR4_CHANGE | 1 << FATTR4_SIZE];
+/// The same where the times of the file are delegated too.
+const VIEW_WITH_TIMES: [u32; 3] = [
+    VIEW[0],
+    0,
+    1 << (FATTR4_TIME_DELEG_ACCESS - 64) | 1 << (FATTR4_TIME_DELEG_MODIFY - 64),
+];
+
+fn view(with_times: bool) -> &'static [u32] {
+    match with_times {
+        true => &VIEW_WITH_TIMES,
+        false => &VIEW,
+    }
+}
 
 /// A call to a client, for its driver to make.
 #[derive(Debug)]
@@ -118,7 +132,7 @@ impl Errand {
             })),
             Errand::Getattr(question) => then(nfs_cb_argop4::OP_CB_GETATTR(CB_GETATTR4args {
                 fh: Opaque(&question.handle),
-                attr_request: List::Of(&VIEW),
+                attr_request: List::Of(view(question.delegates_times)),
             })),
             Errand::NotifyLock(waiter) => {
                 then(nfs_cb_argop4::OP_CB_NOTIFY_LOCK(CB_NOTIFY_LOCK4args {
@@ -327,8 +341,8 @@ fn read_answer(answer: &[u8]) -> Option<CallbackAnswer<'_>> {
     Some(CallbackAnswer::Done(head.status, from.rest()))
 }
 
-/// `change` and `size`, from the result of CB_GETATTR.
-fn read_view(result: &[u8]) -> Option<(u64, u64)> {
+/// What the result of CB_GETATTR says, with times where they were asked for.
+fn read_view(result: &[u8], with_times: bool) -> Option<HolderAnswer> {
     let from = &mut Reader::new(result);
     nfs_cb_opnum4::decode(from).ok()?;
     let nfsstat4::NFS4_OK = nfsstat4::decode(from).ok()? else {
@@ -337,11 +351,25 @@ fn read_view(result: &[u8]) -> Option<(u64, u64)> {
     let attributes = fattr4::decode(from).ok()?;
     // Linux appends words without a bit.
     let mut mask = attributes.attrmask.iter();
-    if mask.next() != Some(VIEW[0]) || mask.any(|word| word != 0) {
+    let mut asked = view(with_times).iter();
+    if !asked.all(|word| mask.next() == Some(*word)) || mask.any(|word| word != 0) {
         return None;
     }
     let values = &mut Reader::new(attributes.attr_vals.0);
-    Some((u64::decode(values).ok()?, u64::decode(values).ok()?))
+    let mut answer = HolderAnswer {
+        change: u64::decode(values).ok()?,
+        size: u64::decode(values).ok()?,
+        times: None,
+    };
+    if with_times {
+        let accessed = nfstime4::decode(values).ok()?;
+        let modified = nfstime4::decode(values).ok()?;
+        if accessed.nseconds.max(modified.nseconds) >= 1_000_000_000 {
+            return None;
+        }
+        answer.times = Some((accessed, modified));
+    }
+    Some(answer)
 }
 
 impl Nfsd {
@@ -456,7 +484,8 @@ impl Nfsd {
         match (status, &errand) {
             // Also of a client that does not know the delegation yet: it is recalled then.
             (_, Errand::Getattr(question)) => {
-                self.files.holder_said(question, read_view(result));
+                let said = read_view(result, question.delegates_times);
+                self.files.holder_said(question, said);
             }
             // It does not know the delegation yet: the call was faster than the
             // answer that brings it.

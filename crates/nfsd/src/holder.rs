@@ -3,11 +3,13 @@
 
 use machine::Nanos;
 use nfs::server::files::{DelegationHolder, FileKey, HolderView, READ, words};
+use store::fs::{Attr, SetAttr, SetTime};
 use wire::nfs4::{clientid4, nfs_argop4, nfsstat4};
 
 use crate::Nfsd;
 use crate::call::RunningCall;
 use crate::callback::Errand;
+use crate::names::time_of;
 use crate::pseudo::PseudoPlace;
 use crate::state::NO_CLIENT;
 
@@ -57,6 +59,24 @@ impl Nfsd {
             }
         }
     }
+}
+
+/// What is set of a file before others look at it, of what the client with a write delegation
+/// says; `None`: nothing. Where that client has changed the file it is changed now for others, and
+/// anew each time that they look, for that client says no more (RFC 8881, section 10.4.3).
+pub(crate) fn to_show(view: &HolderView, attr: &Attr) -> Option<SetAttr> {
+    let times = view
+        .times
+        .map(|(accessed, modified)| (time_of(accessed), time_of(modified)));
+    let has_other = |(accessed, modified)| accessed != attr.accessed || modified != attr.modified;
+    let is_other = view.is_modified(attr.size) || times.is_some_and(has_other);
+    is_other.then(|| SetAttr {
+        accessed: times.map(|(accessed, _)| SetTime::Delegated(accessed)),
+        modified: Some(times.map_or(SetTime::Server, |(_, modified)| {
+            SetTime::Delegated(modified)
+        })),
+        ..SetAttr::default()
+    })
 }
 
 impl RunningCall<'_> {

@@ -122,6 +122,7 @@ mod tests {
                 share: ShareReservation { access: 1, deny: 0 },
                 delegate: None,
                 open_xor_delegation: false,
+                delegates_times: false,
                 must_confirm: false,
                 now: 0,
             });

@@ -8,8 +8,8 @@ use store::fs::{
 };
 use wire::nfs4::{
     CREATE4args, CREATE4resok, LINK4args, LOOKUP4args, PUTFH4args, REMOVE4args, RENAME4args,
-    RENAME4resok, change_info4, createtype4, fattr4, nfs_argop4, nfs_fh4, nfsstat4, settime4,
-    specdata4,
+    RENAME4resok, change_info4, createtype4, fattr4, nfs_argop4, nfs_fh4, nfsstat4, nfstime4,
+    settime4, specdata4,
 };
 use wire::xdr::{Encode, Opaque};
 
@@ -292,12 +292,10 @@ fn found_parent<'a>(
 
 /// Attributes to be set, as a file system takes them, but for the list.
 pub(crate) fn set_attr(set: &SetAttributes<'_>) -> SetAttr {
-    let time = |time: settime4| match time {
-        settime4::SET_TO_SERVER_TIME4 => SetTime::Server,
-        settime4::SET_TO_CLIENT_TIME4(time) => SetTime::Client(Time {
-            seconds: time.seconds,
-            nanos: time.nseconds,
-        }),
+    let time = |set: Option<settime4>, delegated: Option<nfstime4>| match (set, delegated) {
+        (Some(settime4::SET_TO_SERVER_TIME4), _) => Some(SetTime::Server),
+        (Some(settime4::SET_TO_CLIENT_TIME4(set)), _) => Some(SetTime::Client(time_of(set))),
+        (None, delegated) => delegated.map(|time| SetTime::Delegated(time_of(time))),
     };
     SetAttr {
         mode: set.mode,
@@ -306,8 +304,16 @@ pub(crate) fn set_attr(set: &SetAttributes<'_>) -> SetAttr {
         uid: set.uid,
         gid: set.gid,
         size: set.size,
-        accessed: set.accessed.map(time),
-        modified: set.modified.map(time),
+        accessed: time(set.accessed, set.delegated_accessed),
+        modified: time(set.modified, set.delegated_modified),
+    }
+}
+
+/// A time, as a file system takes it.
+pub(crate) fn time_of(time: nfstime4) -> Time {
+    Time {
+        seconds: time.seconds,
+        nanos: time.nseconds,
     }
 }
 

@@ -18,10 +18,10 @@ use wire::nfs4::{
 };
 use wire::nfs4::{
     FATTR4_SIZE, OPEN4_SHARE_ACCESS_BOTH, OPEN4_SHARE_ACCESS_WANT_ANY_DELEG,
-    OPEN4_SHARE_ACCESS_WANT_DELEG_MASK, OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
-    OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE, OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION,
-    OPEN4_SHARE_ACCESS_WANT_READ_DELEG, OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG, OPEN4_SHARE_DENY_BOTH,
-    open_delegation_type4,
+    OPEN4_SHARE_ACCESS_WANT_DELEG_MASK, OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS,
+    OPEN4_SHARE_ACCESS_WANT_NO_DELEG, OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE,
+    OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION, OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
+    OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG, OPEN4_SHARE_DENY_BOTH, open_delegation_type4,
 };
 use wire::xdr::{Encode, List, Opaque};
 
@@ -208,7 +208,12 @@ fn check(run: &mut RunningCall<'_>, args: &OPEN4args<'_>) -> Result<(), nfsstat4
     let known = match run.minor() {
         0 => OPEN4_SHARE_ACCESS_BOTH,
         1 => OPEN4_SHARE_ACCESS_BOTH | WANTS,
-        _ => OPEN4_SHARE_ACCESS_BOTH | WANTS | OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION,
+        _ => {
+            OPEN4_SHARE_ACCESS_BOTH
+                | WANTS
+                | OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS
+                | OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION
+        }
     };
     let access = args.share_access & OPEN4_SHARE_ACCESS_BOTH;
     let has_bad_share =
@@ -543,6 +548,7 @@ fn try_grant(
         // What local programs would change unseen is not delegated.
         delegate: watched.as_ref().map(|_| &handle[..]),
         open_xor_delegation: args.share_access & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION != 0,
+        delegates_times: wants_times(&args),
         must_confirm: !is_confirmed,
         now: run.now,
     };
@@ -566,18 +572,34 @@ fn try_grant(
     }
 }
 
+/// Whether the times of the file are to be delegated with it, or were before a restart.
+fn wants_times(args: &OPEN4args<'_>) -> bool {
+    match args.claim {
+        open_claim4::CLAIM_PREVIOUS(had) => {
+            had == open_delegation_type4::OPEN_DELEGATE_WRITE_ATTRS_DELEG
+        }
+        _ => args.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS != 0,
+    }
+}
+
 /// Whether a delegation would be of use and can be recalled: one of reading not of a file
 /// that is being made, which is about to be written.
 fn wants_delegation(run: &RunningCall<'_>, args: &OPEN4args<'_>) -> bool {
     let writes = args.share_access & WRITE != 0;
-    let (want, kind) = match writes {
+    let (want, kinds) = match writes {
         true => (
             OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG,
-            open_delegation_type4::OPEN_DELEGATE_WRITE,
+            [
+                open_delegation_type4::OPEN_DELEGATE_WRITE,
+                open_delegation_type4::OPEN_DELEGATE_WRITE_ATTRS_DELEG,
+            ],
         ),
         false => (
             OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
-            open_delegation_type4::OPEN_DELEGATE_READ,
+            [
+                open_delegation_type4::OPEN_DELEGATE_READ,
+                open_delegation_type4::OPEN_DELEGATE_READ_ATTRS_DELEG,
+            ],
         ),
     };
     let any = [
@@ -590,7 +612,7 @@ fn wants_delegation(run: &RunningCall<'_>, args: &OPEN4args<'_>) -> bool {
         open_claim4::CLAIM_NULL(_) | open_claim4::CLAIM_FH => {
             writes || matches!(args.openhow, openflag4::OPEN4_NOCREATE)
         }
-        open_claim4::CLAIM_PREVIOUS(had) => return had == kind,
+        open_claim4::CLAIM_PREVIOUS(had) => return kinds.contains(&had),
         _ => false,
     };
     let has_path = || match run.minor() {
@@ -773,14 +795,20 @@ fn delegation<'a>(
                 recall,
                 permissions,
             }),
-            _ => open_delegation4::OPEN_DELEGATE_WRITE(open_write_delegation4 {
-                stateid,
-                recall,
-                // Nothing of it is left unwritten at CLOSE, for which no room is reserved: a
-                // program that closes its file learns that there is none.
-                space_limit: nfs_space_limit4::NFS_LIMIT_SIZE(0),
-                permissions,
-            }),
+            _ => {
+                let write = open_write_delegation4 {
+                    stateid,
+                    recall,
+                    // Nothing of it is left unwritten at CLOSE, for which no room is reserved: a
+                    // program that closes its file learns that there is none.
+                    space_limit: nfs_space_limit4::NFS_LIMIT_SIZE(0),
+                    permissions,
+                };
+                match run.nfsd.files.delegates_times(state) {
+                    true => open_delegation4::OPEN_DELEGATE_WRITE_ATTRS_DELEG(write),
+                    false => open_delegation4::OPEN_DELEGATE_WRITE(write),
+                }
+            }
         };
     }
     match args.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK {

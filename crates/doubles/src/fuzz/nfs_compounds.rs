@@ -418,7 +418,10 @@ fn keep(result: nfs_resop4<'_>, known: &mut KnownClient, from: &mut Reader<'_>) 
             known.keep_stateid(open.stateid);
             match open.delegation {
                 open_delegation4::OPEN_DELEGATE_READ(read) => known.keep_stateid(read.stateid),
-                open_delegation4::OPEN_DELEGATE_WRITE(write) => known.keep_stateid(write.stateid),
+                open_delegation4::OPEN_DELEGATE_WRITE(write)
+                | open_delegation4::OPEN_DELEGATE_WRITE_ATTRS_DELEG(write) => {
+                    known.keep_stateid(write.stateid)
+                }
                 _ => {}
             }
         }

@@ -25,7 +25,7 @@ use wire::nfs4::{clientid4, nfsstat4, stateid4};
 use super::locks::{Lock, LockOwner, Locks, Range};
 use super::secret::{For, Secret};
 use delegation::{Delegation, RECALLS};
-pub use delegation::{DelegationHolder, HolderQuestion, HolderView, Recall, Watched};
+pub use delegation::{DelegationHolder, HolderAnswer, HolderQuestion, HolderView, Recall, Watched};
 use held::{LockStates, Opens};
 use locking::LockWaiter;
 pub use locking::{LockArgs, Waiter};
@@ -224,6 +224,8 @@ pub struct OpenArgs<'a> {
     pub delegate: Option<&'a [u8]>,
     /// A delegation is welcome instead of an open (RFC 9754).
     pub open_xor_delegation: bool,
+    /// The times of the file are delegated with it, where that is of writing (RFC 9754).
+    pub delegates_times: bool,
     /// OPEN_CONFIRM is to come before the state is good for anything.
     pub must_confirm: bool,
     /// Now.

@@ -20,7 +20,7 @@ use super::{ExportFound, acl, convert, results};
 use crate::answers::{AnswerWait, Answers};
 use crate::call::{Around, CallIo, Step};
 use crate::duplicate_request_cache::{AddressReplies, CallBegun, CallKey};
-use crate::holder::Heard;
+use crate::holder::{self, Heard};
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::state;
 use crate::{Granted, Nfsd, View};
@@ -445,11 +445,7 @@ impl V3CallState {
             // The second entry of a directory names it.
             (Do::Up, V3Asked::Readdir(_, args)) => goes_on && args.cookie < 2,
             (Do::Found, _) => goes_on && self.found_attr.is_none(),
-            (Do::Touch, _) => {
-                let size = self.after[0].as_ref().map(|attr| attr.size);
-                let both = self.view.zip(size);
-                goes_on && both.is_some_and(|(view, size)| view.is_modified(size))
-            }
+            (Do::Touch, _) => goes_on && self.to_show().is_some(),
             _ => goes_on,
         }
     }
@@ -472,10 +468,7 @@ impl V3CallState {
             Do::Up => V3Next::Ask(FsOp::Parent { dir: self.files[0] }),
             Do::Hear => self.hear(with),
             Do::Touch => {
-                let set = fs::SetAttr {
-                    modified: Some(fs::SetTime::Server),
-                    ..fs::SetAttr::default()
-                };
+                let set = self.to_show().expect("there is something to set");
                 let (file, guard) = (self.files[0], None);
                 V3Next::Ask(FsOp::Setattr { file, set, guard })
             }
@@ -484,6 +477,12 @@ impl V3CallState {
                 Err(status) => V3Next::Refused(status),
             },
         }
+    }
+
+    /// What is set of the object, as another client says.
+    fn to_show(&self) -> Option<fs::SetAttr> {
+        let (view, attr) = self.view.as_ref().zip(self.after[0].as_ref())?;
+        holder::to_show(view, attr)
     }
 
     /// What another client says of the object.

@@ -18,6 +18,8 @@ const SET_ONLY: &[u32] = &[
     FATTR4_TIME_ACCESS_SET,
     FATTR4_TIME_MODIFY_SET,
     FATTR4_MODE_UMASK,
+    FATTR4_TIME_DELEG_ACCESS,
+    FATTR4_TIME_DELEG_MODIFY,
 ];
 
 /// Those that cannot be compared, or change by themselves.
@@ -89,6 +91,7 @@ const SETS: &[Row] = &[
     Row("NVERIFY of another", ALL, |c| at_file(c).nverify(&Attributes::of(FATTR4_TYPE, &nfs_ftype4::NF4DIR)).getfh(), &[NFS4_OK]),
     Row("a condition of SETATTR", IN_0, |c| at_file(c).verify(&Attributes::size(4)).then(set(&Attributes::size(2))), &[NFS4_OK]),
     Row("mode_umask in an OPEN only", IN_2, |c| at_file(c).then(set(&Attributes::of(FATTR4_MODE_UMASK, &[0u8; 8]))), &[NFS4ERR_INVAL, NFS4ERR_ATTRNOTSUPP]),
+    Row("a time that is not delegated", IN_2, |c| at_file(c).then(set(&Attributes::of(FATTR4_TIME_DELEG_MODIFY, &FUTURE))), &[NFS4ERR_BAD_STATEID]),
     Row("the verifier's attributes", SINCE_1, |c| at_file(c).getattr(&[FATTR4_SUPPATTR_EXCLCREAT]), &[NFS4_OK]),
 ];
 

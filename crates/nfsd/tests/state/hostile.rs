@@ -289,6 +289,7 @@ fn state_made_after_an_eviction_does_not_deny_opens_of_others() {
         share: ShareReservation { access: 1, deny: 3 },
         delegate: None,
         open_xor_delegation: false,
+        delegates_times: false,
         must_confirm: false,
         now: 0,
     });

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod copies;
+mod delegated_times;
 mod delegations;
 mod delegations0;
 mod holds;

@@ -298,7 +298,7 @@ fn open_arguments_tells_what_open_understands() {
         (0..10).map(word).collect()
     });
     // Access, deny, wants, claims, ways to create: a bitmap of one word each.
-    let wants = 1 << 3 | 1 << 4 | 1 << 21;
+    let wants = 1 << 3 | 1 << 4 | 1 << 20 | 1 << 21;
     assert_eq!(
         words,
         [1, 0b1110, 1, 0b1111, 1, wants, 1, 0b11_0111, 1, 0b1111]

@@ -34,6 +34,7 @@ fn open_elsewhere(nfsd: &Nfsd, client: u64, owner: &[u8], file: (u64, u64)) -> A
         share: ShareReservation { access: 3, deny: 0 },
         delegate: None,
         open_xor_delegation: false,
+        delegates_times: false,
         must_confirm: false,
         now: 0,
     });
@@ -281,6 +282,7 @@ fn close_in_steps_ends_despite_eviction_unexport_reopen_and_close() {
             share: ShareReservation { access: 1, deny: 0 },
             delegate: None,
             open_xor_delegation: false,
+            delegates_times: false,
             must_confirm: false,
             now: 0,
         });

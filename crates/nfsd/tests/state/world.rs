@@ -141,6 +141,8 @@ pub struct Opened {
     pub delegation: Option<stateid4>,
     /// It is a write delegation.
     pub may_write: bool,
+    /// The times of the file are delegated too.
+    pub delegates_times: bool,
     pub why_none: Option<why_no_delegation4>,
 }
 
@@ -192,10 +194,25 @@ impl Answer {
         self.ok(nfs_opnum4::OP_OPEN);
         self.with(|from| {
             let resok = OPEN4resok::decode(from).expect("what OPEN gives");
-            let may_write = matches!(resok.delegation, open_delegation4::OPEN_DELEGATE_WRITE(_));
+            let may_write = matches!(
+                resok.delegation,
+                open_delegation4::OPEN_DELEGATE_WRITE(_)
+                    | open_delegation4::OPEN_DELEGATE_WRITE_ATTRS_DELEG(_)
+            );
+            let delegates_times = matches!(
+                resok.delegation,
+                open_delegation4::OPEN_DELEGATE_READ_ATTRS_DELEG(_)
+                    | open_delegation4::OPEN_DELEGATE_WRITE_ATTRS_DELEG(_)
+            );
             let (delegation, why_none) = match resok.delegation {
-                open_delegation4::OPEN_DELEGATE_READ(read) => (Some(read.stateid), None),
-                open_delegation4::OPEN_DELEGATE_WRITE(write) => (Some(write.stateid), None),
+                open_delegation4::OPEN_DELEGATE_READ(read)
+                | open_delegation4::OPEN_DELEGATE_READ_ATTRS_DELEG(read) => {
+                    (Some(read.stateid), None)
+                }
+                open_delegation4::OPEN_DELEGATE_WRITE(write)
+                | open_delegation4::OPEN_DELEGATE_WRITE_ATTRS_DELEG(write) => {
+                    (Some(write.stateid), None)
+                }
                 open_delegation4::OPEN_DELEGATE_NONE_EXT(none) => (
                     None,
                     Some(match none {
@@ -215,6 +232,7 @@ impl Answer {
                 rflags: resok.rflags,
                 delegation,
                 may_write,
+                delegates_times,
                 why_none,
             }
         })

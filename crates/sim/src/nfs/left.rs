@@ -26,6 +26,7 @@ pub fn leave_states(nfsd: &Nfsd, now: Nanos) {
             share: ShareReservation { access: 3, deny: 0 },
             delegate: None,
             open_xor_delegation: false,
+            delegates_times: false,
             must_confirm: false,
             now,
         });

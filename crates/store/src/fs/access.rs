@@ -244,7 +244,7 @@ fn lost(mode: u32) -> u32 {
 
 fn valid(set: &SetAttr) -> bool {
     let valid_time = |time: &Option<SetTime>| match time {
-        Some(SetTime::Client(time)) => time.nanos < 1_000_000_000,
+        Some(SetTime::Client(time) | SetTime::Delegated(time)) => time.nanos < 1_000_000_000,
         _ => true,
     };
     (set.mode.unwrap_or(0) | set.umask) & !MODE_MASK == 0
@@ -256,6 +256,7 @@ fn time_of(set: SetTime, caller: &Caller<'_>) -> Time {
     match set {
         SetTime::Server => caller.now,
         SetTime::Client(time) => time,
+        SetTime::Delegated(time) => time.min(caller.now),
     }
 }
 
@@ -281,8 +282,12 @@ pub fn set(attr: &Attr, caller: &Caller<'_>, set: &SetAttr) -> Result<Attr, Erro
             match wanted {
                 // Only the client's own time is the owner's to say.
                 SetTime::Client(_) => return Err(Error::Perm),
-                SetTime::Server if caller.is_open || rights.holds(Rights::WRITE) => {}
-                SetTime::Server => return Err(Error::Access),
+                SetTime::Server | SetTime::Delegated(_)
+                    if caller.is_open || rights.holds(Rights::WRITE) => {}
+                SetTime::Server | SetTime::Delegated(_) => return Err(Error::Access),
+            }
+            if matches!(wanted, SetTime::Delegated(_)) && time_of(wanted, caller) <= *time {
+                continue;
             }
         }
         *time = time_of(wanted, caller);

@@ -99,6 +99,9 @@ pub enum SetTime {
     Server,
     /// The client's own.
     Client(Time),
+    /// That of a client with a delegation, but no time to come. The owner's is taken as it is,
+    /// another's where it is later than what there is (RFC 9754, section 5).
+    Delegated(Time),
 }
 
 /// Attributes to be set; `None` leaves one as it is.

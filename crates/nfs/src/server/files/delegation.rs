@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use faults::Fault;
 use machine::{Nanos, locked, work};
-use wire::nfs4::{clientid4, nfsstat4, stateid4};
+use wire::nfs4::{clientid4, nfsstat4, nfstime4, stateid4};
 
 use super::state::{GONE, RECALLED, REVOKED, WRITE, stateid};
 use super::{
@@ -46,6 +46,19 @@ pub struct HolderQuestion {
     pub handle: Arc<[u8]>,
     /// When it was put.
     pub asked_at: Nanos,
+    /// The times of the file are the client's to say.
+    pub delegates_times: bool,
+}
+
+/// What the client with a write delegation has answered.
+#[derive(Clone, Copy, Debug)]
+pub struct HolderAnswer {
+    /// `change`.
+    pub change: u64,
+    /// Bytes.
+    pub size: u64,
+    /// When the file was last read and its content last changed, where that is delegated.
+    pub times: Option<(nfstime4, nfstime4)>,
 }
 
 /// What the client with a write delegation says of its file.
@@ -57,6 +70,8 @@ pub struct HolderView {
     pub size: u64,
     /// `change` as it was given with the delegation, if that is known.
     pub given: Option<u64>,
+    /// When the file was last read and its content last changed, where that is delegated.
+    pub times: Option<(nfstime4, nfstime4)>,
 }
 
 impl HolderView {
@@ -92,6 +107,7 @@ pub(super) struct Delegation {
     handle: Arc<[u8]>,
     /// Of a write delegation: `change` as its client was given it.
     given: Option<u64>,
+    delegates_times: bool,
     /// What tells of changes by local programs, as long as it lives.
     _watched: Option<Watched>,
     /// It was asked then, and has not answered yet.
@@ -217,6 +233,7 @@ impl Files {
             state: state.clone(),
             handle: handle.into(),
             given: None,
+            delegates_times: writes(share) && args.delegates_times,
             _watched: None,
             asked_at: None,
             said: None,
@@ -277,20 +294,29 @@ impl Files {
                         state: its.state.clone(),
                         handle: its.handle.clone(),
                         asked_at: now,
+                        delegates_times: its.delegates_times,
                     })
                 }
             },
         }
     }
 
-    /// The client with a write delegation has answered: `change` and `size`, if it could.
-    pub fn holder_said(&self, question: &HolderQuestion, said: Option<(u64, u64)>) {
+    /// Whether a state is a delegation that the times of its file are delegated with.
+    pub fn delegates_times(&self, state: &Arc<State>) -> bool {
+        let mut delegates = false;
+        self.with_delegation(state, |delegation| delegates = delegation.delegates_times);
+        delegates
+    }
+
+    /// The client with a write delegation has answered, if it could.
+    pub fn holder_said(&self, question: &HolderQuestion, said: Option<HolderAnswer>) {
         self.with_delegation(&question.state, |delegation| {
             let given = delegation.given;
-            let view = said.map(|(change, size)| HolderView {
-                change,
-                size,
+            let view = said.map(|said| HolderView {
+                change: said.change,
+                size: said.size,
                 given,
+                times: said.times,
             });
             delegation.said = Some((question.asked_at, view));
             delegation.asked_at = None;

@@ -24,6 +24,7 @@ fn args(client: clientid4, owner: &[u8], access: u32, deny: u32) -> OpenArgs<'_>
         share: ShareReservation { access, deny },
         delegate: None,
         open_xor_delegation: false,
+        delegates_times: false,
         must_confirm: false,
         now: 0,
     }

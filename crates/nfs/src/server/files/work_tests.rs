@@ -23,6 +23,7 @@ fn open(files: &Files, client: clientid4, owner: &[u8]) -> Arc<State> {
         },
         delegate: None,
         open_xor_delegation: false,
+        delegates_times: false,
         must_confirm: false,
         now: 0,
     });
