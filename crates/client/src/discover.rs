@@ -10,7 +10,7 @@ use host::iscsi::{self, DiscoveredTarget};
 use host::nfs::{self, Client, Entry};
 use host::{DiscoveryEntry, QueueSettings, RdmaHostSettings, Settings, Transport, resolve};
 use serde::Serialize;
-use wire::nfs4::nfs_ftype4;
+use wire::nfs4::{nfs_ftype4, nfsstat4};
 
 use crate::chap::ChapArgs;
 use crate::nfs_client::{NfsClientArgs, no_path, takes};
@@ -83,8 +83,8 @@ pub struct DiscoveryRecord {
 pub struct FileRecord {
     /// From the root of all exports on.
     pub path: String,
-    /// What it is: `directory`, `file` or another kind; of what the server does not show to such
-    /// calls `not shown`, and which it takes.
+    /// What it is: `directory`, `file` or another kind, `referral` where another server has it; of
+    /// what the server does not show to such calls `not shown`, and which it takes.
     pub kind: String,
     /// The identifier of what it names.
     pub fileid: Option<u64>,
@@ -236,7 +236,9 @@ pub(crate) fn files(url: &str, args: &NfsClientArgs) -> Result<Vec<FileRecord>, 
         let above: String = address.path.iter().map(|name| format!("/{name}")).collect();
         let mut found: Vec<_> = entries.iter().map(|e| FileRecord::of(&above, e)).collect();
         for (entry, record) in entries.iter().zip(&mut found) {
-            if let Some(status) = entry.attributes.error {
+            if entry.attributes.error == Some(nfsstat4::NFS4ERR_MOVED) {
+                record.kind = "referral".to_owned();
+            } else if let Some(status) = entry.attributes.error {
                 let mut path = address.path.clone();
                 path.push(String::from_utf8_lossy(&entry.name).into_owned());
                 let takes = takes(&mut client, &path).unwrap_or_else(|| format!("{status:?}"));

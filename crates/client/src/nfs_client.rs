@@ -132,18 +132,22 @@ pub(crate) fn takes<D: Driver>(client: &mut Client<D>, path: &[String]) -> Optio
 }
 
 /// Why a path is not found, in words for the user: where its export wants calls to be secured
-/// otherwise, how.
+/// otherwise, how; where another server has it, that.
 pub(crate) fn no_path<D: Driver>(
     client: &mut Client<D>,
     path: &[String],
     error: &ClientError,
 ) -> String {
-    if error.status() != Some(nfsstat4::NFS4ERR_WRONGSEC) {
-        return error.to_string();
+    let place = path.join("/");
+    match error.status() {
+        Some(nfsstat4::NFS4ERR_WRONGSEC) => {}
+        Some(nfsstat4::NFS4ERR_MOVED) => {
+            return format!("{error}: /{place} is a referral: name the server that has the files");
+        }
+        _ => return error.to_string(),
     }
     let flavors = client.security_of(path).unwrap_or_default();
     let names: Vec<String> = flavors.iter().map(ToString::to_string).collect();
-    let place = path.join("/");
     match flavors.first() {
         None => error.to_string(),
         Some(_) if flavors.contains(&client.flavor()) => format!("{error}: /{place}: {WANTS_TLS}"),

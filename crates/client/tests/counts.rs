@@ -11,7 +11,7 @@ use std::time::Duration;
 use needs::each_driver;
 use nvmf::transport::Transports;
 use reactor::Choice;
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
+use server::nfs::{ExportSpec, Exported, FileSystemKind, FileSystemSpec, Rule, Squash};
 use server::{
     Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, RdmaSpec, Report, Running,
     SubsystemSpec,
@@ -89,7 +89,7 @@ fn start_with(kind: store::Kind, backend: Choice, fpdu_bytes_max: u32) -> Runnin
         }],
         exports: vec![ExportSpec {
             path: "/".into(),
-            file_system: "files".into(),
+            what: Exported::FileSystem("files".into()),
             rules: vec![Rule {
                 squash: Squash::None,
                 ..Rule::default()

@@ -429,7 +429,7 @@ mod tests {
             nbd_exports: Vec::new(),
             exports: vec![ExportSpec {
                 path: "/homes".to_owned(),
-                file_system: "homes".to_owned(),
+                what: server::nfs::Exported::FileSystem("homes".to_owned()),
                 rules: vec![rule],
             }],
             ..served(Vec::new(), Vec::new())

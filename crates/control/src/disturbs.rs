@@ -4,6 +4,7 @@ use auth::Network;
 use iscsi::{InitiatorAcl, PortalGroup, Target};
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, HostTerms};
+use server::nfs::ExportSpec;
 use server::{Change, NamespaceSpec, NbdClientName, NbdExportSpec, SubsystemSpec};
 
 use crate::by_name::ByName;
@@ -76,8 +77,8 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
             Some(Change::SetTargetAna { groups: old, .. }) => closes(old, new, places),
             _ => true,
         },
-        Change::SetExport { rules: new, .. } => match undo {
-            Some(Change::SetExport { rules: old, .. }) => {
+        Change::SetExport(ExportSpec { rules: new, .. }) => match undo {
+            Some(Change::SetExport(ExportSpec { rules: old, .. })) => {
                 overrules(old, new, |added, known| added.clients.meets(&known.clients))
             }
             _ => true,
@@ -265,7 +266,7 @@ mod tests {
     use auth::HostPsk;
     use auth::psk::{Psk, PskHash};
     use iscsi::{Auth, Redirect};
-    use server::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Rule};
+    use server::nfs::{Clients, ExportSpec, Exported, FileSystemKind, FileSystemSpec, Rule};
     use server::{IscsiTargetSpec, ListenerSpec, LunSpec};
     use store::{Kind, Spec};
 
@@ -292,10 +293,11 @@ mod tests {
             anon_uid,
             ..Rule::default()
         };
-        Change::SetExport {
+        Change::SetExport(ExportSpec {
             path: "/".to_owned(),
+            what: Exported::FileSystem("m".to_owned()),
             rules: uids.iter().map(rule).collect(),
-        }
+        })
     }
 
     fn ana(state: AnaState) -> Vec<AnaGroup> {
@@ -353,7 +355,7 @@ mod tests {
             }),
             Change::AddExport(ExportSpec {
                 path: "/".to_owned(),
-                file_system: name(),
+                what: Exported::FileSystem(name()),
                 rules: Vec::new(),
             }),
             Change::SetReferrals(Vec::new()),
@@ -803,10 +805,11 @@ mod tests {
                 clients: Clients::nets(vec![net.parse().expect("a network")]),
                 ..Rule::default()
             };
-            Change::SetExport {
+            Change::SetExport(ExportSpec {
                 path: "/".to_owned(),
+                what: Exported::FileSystem("m".to_owned()),
                 rules: nets.iter().map(rule).collect(),
-            }
+            })
         };
         let known = "192.0.2.0/24";
         for (new, is_cut) in [

@@ -85,8 +85,15 @@ fn named<T: PartialEq>(
 }
 
 fn known_export(sink: &mut Sink, path: &At<&str>, exports: &[ExportSpec]) -> Option<String> {
-    let mut paths = exports.iter().map(|export| &*export.path);
-    if paths.any(|known| known == path.value) {
+    let mut known = exports.iter();
+    if let Some(export) = known.find(|export| export.path == path.value) {
+        if export.what.file_system().is_none() {
+            let text = format!(
+                "{} is a referral, whose files are on other servers: limit them there",
+                path.value
+            );
+            sink.add(&path.span, text);
+        }
         return Some(path.value.to_owned());
     }
     let hint = hint(path.value, exports.iter().map(|export| &*export.path));

@@ -4,16 +4,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use server::nfs::{ClientName, Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, Net};
+use server::nfs::{
+    ClientName, Clients, ExportSpec, Exported, FileSystemKind, FileSystemSpec, Flavor, Net,
+};
 use server::nfs::{
     NamedHost, NfsSettings, Rule as ExportRule, Squash, TlsFiles, Xprtsec, XprtsecModes,
 };
-use server::{Config, check, nfs};
+use server::{Config, ListenerSpec, check, nfs};
 use store::fs::Acls;
 use tls::ServerSide;
 
 mod kerberos;
 mod owners;
+mod referral;
 
 use crate::by_name::ByName;
 use crate::certificates::{alternative_name, is_alternative_name, out_of_time, tls_files};
@@ -50,13 +53,13 @@ pub(crate) fn read(
     sink: &mut Sink,
     file: &Section,
     section: Option<&Section>,
-    folder: &Path,
+    (folder, listeners): (&Path, &[ListenerSpec]),
 ) -> Files {
     let state = section.and_then(|section| section.text(sink, "state"));
     let state = state.map(|path| folder.join(path.value));
     let (file_systems, names) = file_systems(sink, file, (folder, state.as_deref()));
     let has_keys = section.is_some_and(|section| section.has("kerberos"));
-    let exports = exports(sink, file, &names, has_keys);
+    let exports = exports(sink, file, (&names, listeners), has_keys);
     let default = NfsSettings::default();
     let owners = section.map(|section| owners::read(sink, section));
     let owners = owners.unwrap_or_default();
@@ -106,6 +109,7 @@ pub(crate) fn notes(config: &Config) -> impl Iterator<Item = String> {
         .into_iter()
         .chain(late.into_iter().flatten())
         .chain(patterns)
+        .chain(config.exports.iter().filter_map(referral::out_of_reach))
 }
 
 /// That a name of certificates looks like a pattern, which it is not.
@@ -275,12 +279,21 @@ fn dir(
     })
 }
 
-fn exports(sink: &mut Sink, file: &Section, names: &ByName<()>, has_keys: bool) -> Vec<ExportSpec> {
+fn exports(
+    sink: &mut Sink,
+    file: &Section,
+    (names, listeners): (&ByName<()>, &[ListenerSpec]),
+    has_keys: bool,
+) -> Vec<ExportSpec> {
     let mut exports: Vec<ExportSpec> = Vec::new();
+    let mut referrals = Vec::new();
     let mut lines: BTreeMap<String, usize> = BTreeMap::new();
     for section in file.tables(sink, SCHEMA, "export", EXPORT) {
         section.missing(sink, "path", "path = \"/files\"");
-        section.missing(sink, "file_system", "file_system = \"files\"");
+        if !section.has("referral") {
+            let hint = "file_system = \"files\", or referral = [\"server2:/files\"]";
+            section.missing(sink, "file_system", hint);
+        }
         let path = section.text(sink, "path");
         if let Some(path) = &path {
             let line = sink.line(&section.span);
@@ -296,14 +309,19 @@ fn exports(sink: &mut Sink, file: &Section, names: &ByName<()>, has_keys: bool) 
             sink.add(&name.span, text);
         }
         let rules = rules(sink, &section, has_keys);
-        if let (Some(path), Some(file_system)) = (path, file_system) {
-            exports.push(ExportSpec {
-                path: path.value.to_owned(),
-                file_system: file_system.value.to_owned(),
-                rules,
-            });
+        let name = path.as_ref().map_or("", |path| path.value);
+        let referral = referral::read(sink, &section, name);
+        let what = match (&referral, file_system) {
+            (Some(referral), _) => Some(Exported::Referral(referral.locations())),
+            (None, name) => name.map(|name| Exported::FileSystem(name.value.to_owned())),
+        };
+        referrals.extend(referral);
+        if let (Some(path), Some(what)) = (path, what) {
+            let path = path.value.to_owned();
+            exports.push(ExportSpec { path, what, rules });
         }
     }
+    referral::add_loops(sink, &referrals, listeners);
     exports
 }
 
@@ -336,7 +354,14 @@ fn related<'k>(known: &'k BTreeMap<String, usize>, path: &str) -> Option<(&'k St
 fn rules(sink: &mut Sink, section: &Section, has_keys: bool) -> Vec<ExportRule> {
     let general = terms(sink, section, &ExportRule::default(), has_keys);
     let mut rules = Vec::new();
+    let is_referral = section.has("referral");
+    if is_referral {
+        referral::check_keys(sink, section);
+    }
     for section in section.tables(sink, SCHEMA, "client", CLIENT) {
+        if is_referral {
+            referral::check_keys(sink, &section);
+        }
         section.missing(sink, "clients", "clients = [\"192.0.2.0/24\"]");
         let own = terms(sink, &section, &general, has_keys);
         let clients = Clients::Named(named(sink, &section).unwrap_or_default());

@@ -58,7 +58,7 @@ pub(crate) fn parse(
     let iscsi = targets::read(sink, section.as_ref(), &mut secrets, &rest);
     limits.scsi_io_bytes_max = iscsi.io_bytes_max;
     let nfs = file.table(sink, SCHEMA, "nfs", NFS);
-    let files = nfs::read(sink, &file, nfs.as_ref(), origin.folder);
+    let files = nfs::read(sink, &file, nfs.as_ref(), (origin.folder, &listeners));
     let served = (nvme.as_ref(), section.as_ref(), &file);
     listener::reachable(sink, served, (&listeners, is_whole));
     let known = limit::Nameable {

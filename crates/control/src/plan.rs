@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use faults::Fault;
 use iscsi::{PortalGroup, Target};
 use nvmf::{AnaGroup, HostTerms};
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, QuotaSpec};
+use server::nfs::{ExportSpec, Exported, FileSystemKind, FileSystemSpec, NfsSettings, QuotaSpec};
 use server::{
     Ana, Change, Config, ConnectionPolicy, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec,
     RateLimit, SubsystemSpec,
@@ -462,13 +462,13 @@ impl Planner<'_> {
                 Counterpart::Gone(spec) => self.remove_export(spec),
                 Counterpart::New(spec) => self.add_export(spec),
                 Counterpart::Both(old, new) if old == new => {}
-                Counterpart::Both(old, new) if old.file_system == new.file_system => {
-                    let path = new.path.clone();
-                    let set = |spec: &ExportSpec| Change::SetExport {
-                        path: path.clone(),
-                        rules: spec.rules.clone(),
+                Counterpart::Both(old, new) if old.what.file_system() == new.what.file_system() => {
+                    let set = |spec: &ExportSpec| Change::SetExport(spec.clone());
+                    let path = &new.path;
+                    let text = match old.what == new.what {
+                        true => format!("export {path}: its clients change"),
+                        false => format!("export {path}: it refers clients to other servers"),
                     };
-                    let text = format!("export {path}: its clients change");
                     self.add(Phase::Set, set(new), Some(set(old)), text);
                 }
                 Counterpart::Both(old, new) => {
@@ -481,7 +481,12 @@ impl Planner<'_> {
 
     fn remove_export(&mut self, spec: &ExportSpec) {
         let path = spec.path.clone();
-        let text = format!("export {path} is removed: clients lose what they have open there");
+        let text = match spec.what {
+            Exported::FileSystem(_) => {
+                format!("export {path} is removed: clients lose what they have open there")
+            }
+            Exported::Referral(_) => format!("export {path} is removed: it refers no client"),
+        };
         let undo = Some(Change::AddExport(spec.clone()));
         self.add(Phase::Unplace, Change::RemoveExport { path }, undo, text);
     }

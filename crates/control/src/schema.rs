@@ -370,6 +370,7 @@ pub const SCHEMA: &[Keys] = &[
         &[
             key("path", Takes::Text),
             key("file_system", Takes::Text),
+            key("referral", Takes::Texts),
             key("allow_any_client", Takes::Flag),
             key("clients", Takes::Texts),
             key("read_only", Takes::Flag),

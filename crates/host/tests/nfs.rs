@@ -15,7 +15,9 @@ use std::time::Duration;
 use ends::{driver, stop};
 use host::nfs::{Access, Client, ClientError, Create, Handle, Params, RdmaClientSettings};
 use reactor::EpollDriver;
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
+use server::nfs::{
+    ExportSpec, Exported, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash,
+};
 use server::{Config, ListenerSpec, RdmaSpec, Running, Transports};
 use testkit::nfs::proxy;
 use wire::nfs4::{nfs_ftype4, nfsstat4, stable_how4};
@@ -43,7 +45,7 @@ fn start(folder: &Path, address: SocketAddr) -> Running {
     };
     let export = |name: &str| ExportSpec {
         path: format!("/{name}"),
-        file_system: name.into(),
+        what: Exported::FileSystem(name.into()),
         rules: vec![Rule {
             squash: Squash::None,
             ..Rule::default()

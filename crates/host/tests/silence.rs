@@ -13,7 +13,7 @@ use ends::{driver, stop};
 use held::Held;
 use host::iscsi::{Initiator, InitiatorSettings, Session};
 use host::{Admin, HostIdentity, Settings, nfs};
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule};
+use server::nfs::{ExportSpec, Exported, FileSystemKind, FileSystemSpec, Rule};
 use server::{Config, IscsiTargetSpec, ListenerSpec, LunSpec, Running, SubsystemSpec};
 
 const NQN: &str = "nqn.2026-01.io.weft:silence";
@@ -42,7 +42,7 @@ fn serve() -> Running {
         }],
         exports: vec![ExportSpec {
             path: "/mem".into(),
-            file_system: "mem".into(),
+            what: Exported::FileSystem("mem".into()),
             rules: vec![Rule::default()],
         }],
         listeners: vec![

@@ -481,8 +481,13 @@ impl<'c> Back<'c> {
     fn exports(&mut self) -> String {
         let mut text = String::from("# Made by `weft import --back exports`.\n");
         for export in &self.config.exports {
+            let Some(name) = export.what.file_system() else {
+                let why = "a referral is left out: write `refer=` of the kernel's exports yourself";
+                self.lose(Access, &export.path, why);
+                continue;
+            };
             let mut systems = self.config.file_systems.iter();
-            let system = systems.find(|system| system.name == export.file_system);
+            let system = systems.find(|system| system.name == name);
             let Some(FileSystemKind::Dir {
                 path, read_only, ..
             }) = system.map(|system| &system.kind)

@@ -72,7 +72,7 @@ const OPTIONS: &[(&str, crate::Weight, &str)] = &[
         Default,
         "weft makes file handles itself: clients mount anew",
     ),
-    ("refer", Lost, "weft sends nobody elsewhere"),
+    ("refer", Lost, "write `referral` of [[export]] yourself"),
     ("replicas", Lost, "weft names no other server"),
     ("reexport", Default, "weft makes file handles itself"),
 ];

@@ -31,6 +31,11 @@ pub struct Values<'a> {
     /// The value of `fs_locations`; only looked at where [`AskedAttributes::needs_locations`] says
     /// so.
     pub locations: &'a [u8],
+    /// The value of `fs_locations_info`; only looked at where
+    /// [`AskedAttributes::needs_locations_info`] says so.
+    pub locations_info: &'a [u8],
+    /// Why READDIR tells no more of it (RFC 8881, section 11.4.2).
+    pub rdattr_error: nfsstat4,
 }
 
 /// One object.
@@ -91,6 +96,8 @@ pub struct System {
     pub has_acls: bool,
     /// Whether there are quotas.
     pub has_quotas: bool,
+    /// It is elsewhere: little is told of it (RFC 8881, section 11.4).
+    pub is_absent: bool,
 }
 
 /// Room in a file system.
@@ -199,7 +206,7 @@ const TABLE: &[AttributeRow] = &[
     AttributeRow(
         nfs4::FATTR4_RDATTR_ERROR,
         0,
-        Get(|_, _, to| nfsstat4::NFS4_OK.encode(to)),
+        Get(|v, _, to| v.rdattr_error.encode(to)),
     ),
     AttributeRow(
         nfs4::FATTR4_ACL,
@@ -389,6 +396,11 @@ const TABLE: &[AttributeRow] = &[
         Get(|v, _, to| v.object.mounted_on_fileid.encode(to)),
     ),
     AttributeRow(
+        nfs4::FATTR4_FS_LOCATIONS_INFO,
+        1,
+        Get(|v, _, to| to.extend_from_slice(v.locations_info)),
+    ),
+    AttributeRow(
         nfs4::FATTR4_SUPPATTR_EXCLCREAT,
         1,
         Get(|v, minor, to| write_bitmap(there(settable(minor, true), &v.system), to)),
@@ -530,8 +542,30 @@ const QUOTAS: [u32; 3] = [
     nfs4::FATTR4_QUOTA_USED,
 ];
 
+/// Those that an absent file system has (RFC 8881, section 11.4.1; RFC 7530, section 8.3.1).
+const ABSENT: Bits = {
+    let mut bits = [0; WORDS];
+    let all = [
+        nfs4::FATTR4_FSID,
+        nfs4::FATTR4_RDATTR_ERROR,
+        nfs4::FATTR4_FS_LOCATIONS,
+        nfs4::FATTR4_MOUNTED_ON_FILEID,
+        nfs4::FATTR4_FS_LOCATIONS_INFO,
+    ];
+    let mut at = 0;
+    while at < all.len() {
+        bits[all[at] as usize / 32] |= 1 << (all[at] % 32);
+        at += 1;
+    }
+    bits
+};
+
 /// Those that a file system has.
 fn there(mut bits: Bits, system: &System) -> Bits {
+    if system.is_absent {
+        let words = bits.iter_mut().zip(ABSENT);
+        words.for_each(|(word, absent)| *word &= absent);
+    }
     if !system.has_acls {
         bits[0] &= !(1 << nfs4::FATTR4_ACL);
     }
@@ -664,6 +698,17 @@ impl AskedAttributes {
         has(&self.bits, nfs4::FATTR4_FS_LOCATIONS)
     }
 
+    /// Whether a value is what is told of where the file system is in versions with sessions.
+    pub fn needs_locations_info(&self) -> bool {
+        has(&self.bits, nfs4::FATTR4_FS_LOCATIONS_INFO)
+    }
+
+    /// Whether the client wants to know of a file system that it may be elsewhere: else what
+    /// is asked of one is NFS4ERR_MOVED.
+    pub fn knows_of_absence(&self) -> bool {
+        self.needs_locations() || self.needs_locations_info()
+    }
+
     /// Whether a value is about the object beyond what names it, so that the object
     /// must be looked at.
     pub fn needs_object(&self) -> bool {
@@ -721,7 +766,8 @@ impl AskedAttributes {
 ///
 /// # Errors
 /// [`nfsstat4::NFS4ERR_ATTRNOTSUPP`] for one that there is not,
-/// [`nfsstat4::NFS4ERR_INVAL`] for one that cannot be compared.
+/// [`nfsstat4::NFS4ERR_INVAL`] for one that cannot be compared, [`nfsstat4::NFS4ERR_MOVED`] for
+/// one that an absent file system has not (RFC 8881, section 11.4.1).
 pub fn verify(wanted: &fattr4<'_>, minor: u32, values: &Values<'_>) -> Result<bool, nfsstat4> {
     check_supported(&wanted.attrmask, minor)?;
     let asked = AskedAttributes::new(&wanted.attrmask, minor)?;
@@ -729,7 +775,10 @@ pub fn verify(wanted: &fattr4<'_>, minor: u32, values: &Values<'_>) -> Result<bo
         return Err(nfsstat4::NFS4ERR_INVAL);
     }
     if there(asked.bits, &values.system) != asked.bits {
-        return Err(nfsstat4::NFS4ERR_ATTRNOTSUPP);
+        return Err(match values.system.is_absent {
+            true => nfsstat4::NFS4ERR_MOVED,
+            false => nfsstat4::NFS4ERR_ATTRNOTSUPP,
+        });
     }
     let mut is = Vec::new();
     asked.write(values, &mut is);

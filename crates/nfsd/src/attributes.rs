@@ -1,5 +1,6 @@
 //! Attributes, what they let one do, and extended ones (RFC 8276).
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use auth::user::AccountKind;
@@ -25,6 +26,7 @@ use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::continuation::{Continuation, ThenAttributes};
 use crate::holder::to_show;
 use crate::names::{ANSWERED, change_info, file, set_attr};
+use crate::peer::Peer;
 use crate::pseudo::{PseudoPlace, View};
 use crate::{Nfsd, locations, state};
 
@@ -207,6 +209,7 @@ fn pseudo_system(nfsd: &Nfsd) -> System {
         has_xattrs: false,
         has_acls: false,
         has_quotas: false,
+        is_absent: false,
     }
 }
 
@@ -326,17 +329,27 @@ fn with_values<T>(
     view: &View,
     place: PseudoPlace,
     (attr, names): (&Attr, &OwnerNames),
-    (room, locations): (&FreeSpace, &[u8]),
+    (room, [locations, locations_info], rdattr_error): (&FreeSpace, &LocationValues, nfsstat4),
     with: impl FnOnce(&Values<'_>) -> T,
 ) -> Result<T, nfsstat4> {
     let stale = nfsstat4::NFS4ERR_STALE;
     let mut mounted_on_fileid = attr.file.0;
     let system = match place {
         PseudoPlace::Pseudo(_) => pseudo_system(nfsd),
+        PseudoPlace::Absent(export) => {
+            let export = view.terms(export).ok_or(stale)?.export;
+            mounted_on_fileid = export.junction();
+            System {
+                fsid: export.fsid(),
+                is_absent: true,
+                ..pseudo_system(nfsd)
+            }
+        }
         PseudoPlace::File { export, file } => {
-            let export = view.granted(export).ok_or(stale)?.export;
-            let info = export.fs().info();
-            if file == export.fs().root() && export.path() != "/" {
+            let granted = view.granted(export).ok_or(stale)?;
+            let (export, fs) = (granted.export, granted.fs);
+            let info = fs.info();
+            if file == fs.root() && export.path() != "/" {
                 mounted_on_fileid = export.junction();
             }
             System {
@@ -349,36 +362,49 @@ fn with_values<T>(
                 clone_block_bytes: info.clone_block_bytes,
                 has_xattrs: info.has_xattrs,
                 has_acls: info.has_acls,
-                has_quotas: export.fs().quotas().is_some(),
+                has_quotas: fs.quotas().is_some(),
+                is_absent: false,
             }
         }
     };
-    let handle = view.handle(place).ok_or(stale)?.encode();
+    let handle = match view.handle(place) {
+        Some(handle) => Some(handle.encode()),
+        None if system.is_absent => None,
+        None => return Err(stale),
+    };
     Ok(with(&Values {
         object: object(attr, mounted_on_fileid),
-        handle: &handle,
+        handle: handle.as_ref().map_or(&[], |handle| &handle[..]),
         system,
         room: *room,
         owner: names.owner.as_deref(),
         group: names.group.as_deref(),
         acl: &names.acl,
         locations,
+        locations_info,
+        rdattr_error,
     }))
 }
 
-/// The value of `fs_locations`, if it is asked for.
+/// The values of `fs_locations` and `fs_locations_info`.
+type LocationValues = [Vec<u8>; 2];
+
+/// Those that are asked for.
 #[inline]
 fn written_locations(
-    nfsd: &Nfsd,
+    (nfsd, local): (&Nfsd, Option<SocketAddr>),
     view: &View,
     place: PseudoPlace,
     asked: AskedAttributes,
-) -> Vec<u8> {
-    let mut bytes = Vec::new();
+) -> LocationValues {
+    let mut values = LocationValues::default();
     if asked.needs_locations() {
-        locations::write(nfsd, view, place, &mut bytes);
+        locations::write(nfsd, view, place, &mut values[0]);
     }
-    bytes
+    if asked.needs_locations_info() {
+        locations::write_info((nfsd, local), view, place, &mut values[1]);
+    }
+    values
 }
 
 /// Appends a `fattr4` of the object at a place.
@@ -388,15 +414,21 @@ fn written_locations(
 #[inline]
 pub(crate) fn write(
     nfsd: &Nfsd,
-    view: &View,
+    peer: &Peer,
     place: PseudoPlace,
     of: (&Attr, &OwnerNames),
     room: &FreeSpace,
     asked: AskedAttributes,
     to: &mut Vec<u8>,
 ) -> Result<(), nfsstat4> {
-    let locations = written_locations(nfsd, view, place, asked);
-    with_values(nfsd, view, place, of, (room, &locations), |values| {
+    let view = &peer.view;
+    let locations = written_locations((nfsd, peer.local), view, place, asked);
+    let rdattr_error = match place {
+        PseudoPlace::Absent(_) if !asked.knows_of_absence() => nfsstat4::NFS4ERR_MOVED,
+        _ => nfsstat4::NFS4_OK,
+    };
+    let beside = (room, &locations, rdattr_error);
+    with_values(nfsd, view, place, of, beside, |values| {
         asked.write(values, to);
     })
 }
@@ -405,8 +437,11 @@ pub(crate) fn getattr<'a>(
     run: &mut RunningCall<'a>,
     args: &GETATTR4args<'a>,
 ) -> OperationOutcome<'a> {
-    let place = run.current()?;
     let asked = AskedAttributes::new(&args.attr_request, run.minor())?;
+    let place = run.current_or_absent(asked)?;
+    if let PseudoPlace::Absent(_) = place {
+        return got_attr(run, asked, &blank_attributes(), &FreeSpace::default());
+    }
     if asked.needs_content() && !run.hear_holder()? {
         return Ok(NextStep::NoMemory);
     }
@@ -437,16 +472,19 @@ fn got_attr<'a>(
     attr: &Attr,
     room: &FreeSpace,
 ) -> OperationOutcome<'a> {
-    let place = run.current()?;
+    let place = run.current_or_absent(asked)?;
     run.may_see(asked, attr)?;
-    let names = run.owner_names(asked, attr)?;
+    let names = match place {
+        PseudoPlace::Absent(_) => OwnerNames::default(),
+        _ => run.owner_names(asked, attr)?,
+    };
     if !names.acl.is_empty() {
         run.reserve(names.acl.len() as u32)?;
     }
     run.ok(|_| ())?;
     let to = run.link.machine.reply(run.flow.tag).bytes();
     let of = (attr, &names);
-    match write(run.nfsd, &run.peer.view, place, of, room, asked, to) {
+    match write(run.nfsd, run.peer, place, of, room, asked, to) {
         Ok(()) => Ok(NextStep::Done),
         Err(status) => run.replace_result(status),
     }
@@ -457,8 +495,11 @@ pub(crate) fn verify<'a>(
     run: &mut RunningCall<'a>,
     args: &VERIFY4args<'a>,
 ) -> OperationOutcome<'a> {
-    let place = run.current()?;
     let asked = AskedAttributes::new(&args.obj_attributes.attrmask, run.minor())?;
+    let place = run.current_or_absent(asked)?;
+    if let PseudoPlace::Absent(_) = place {
+        return verified(run, &blank_attributes(), &FreeSpace::default());
+    }
     if asked.needs_content() && !run.hear_holder()? {
         return Ok(NextStep::NoMemory);
     }
@@ -478,13 +519,17 @@ fn verified<'a>(run: &mut RunningCall<'a>, attr: &Attr, room: &FreeSpace) -> Ope
     let (nfs_argop4::OP_VERIFY(args) | nfs_argop4::OP_NVERIFY(args)) = run.op() else {
         unreachable!("VERIFY or NVERIFY asked");
     };
-    let (place, minor) = (run.current()?, run.minor());
+    let minor = run.minor();
     let asked = AskedAttributes::new(&args.obj_attributes.attrmask, minor)?;
+    let place = run.current_or_absent(asked)?;
     run.may_see(asked, attr)?;
-    let names = run.owner_names(asked, attr)?;
+    let names = match place {
+        PseudoPlace::Absent(_) => OwnerNames::default(),
+        _ => run.owner_names(asked, attr)?,
+    };
     let view = &run.peer.view;
-    let locations = written_locations(run.nfsd, view, place, asked);
-    let of = ((attr, &names), (room, &*locations));
+    let locations = written_locations((run.nfsd, run.peer.local), view, place, asked);
+    let of = ((attr, &names), (room, &locations, nfsstat4::NFS4_OK));
     let is_same = with_values(run.nfsd, view, place, of.0, of.1, |values| {
         nfs::attributes::verify(&args.obj_attributes, minor, values)
     })??;

@@ -10,6 +10,7 @@ use engine::held_back::OwnLimits;
 use link::Link;
 use machine::{Nanos, Tag};
 use mem::Pool;
+use nfs::attributes::AskedAttributes;
 use nfs::compound::Compound;
 use nfs::connection::{Connection, Credential, Mark, Reply};
 use nfs::server::files::HolderView;
@@ -375,6 +376,7 @@ impl<'a> RunningCall<'a> {
             Some(PseudoPlace::Pseudo(_)) => {
                 return QuestionBegun::Done(pseudo::answer(&self.peer.view, &op));
             }
+            Some(PseudoPlace::Absent(_)) => return QuestionBegun::Done(Err(fs::Error::Stale)),
             None => unreachable!("the operation has checked the current file handle"),
         };
         let granted = self.peer.view.granted(export);
@@ -384,7 +386,7 @@ impl<'a> RunningCall<'a> {
         };
         let identity = identity(self.flow, self.link);
         let caller = caller(identity, self.time, is_open, self.peer.asker());
-        let fs = granted.export.fs();
+        let fs = granted.fs;
         match fs.start(&caller, op, self.files, self.token) {
             Progress::Done(result) => QuestionBegun::Done(result),
             Progress::Pending(task) => QuestionBegun::Pending(fs.clone(), task),
@@ -480,31 +482,56 @@ impl<'a> RunningCall<'a> {
     /// The current file handle, if the caller may use what it leads to.
     ///
     /// # Errors
-    /// NFS4ERR_NOFILEHANDLE, NFS4ERR_WRONGSEC, NFS4ERR_STALE.
+    /// NFS4ERR_NOFILEHANDLE, NFS4ERR_WRONGSEC, NFS4ERR_STALE, NFS4ERR_MOVED.
     #[inline]
     pub(crate) fn current(&self) -> Result<PseudoPlace, nfsstat4> {
         let current = self.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
         self.check_security(current.place)?;
+        check_present(current.place)?;
         Ok(current.place)
+    }
+
+    /// The same for an operation that asks for attributes: also in an absent file system, if the
+    /// client wants to know where that is (RFC 8881, section 11.4.1).
+    ///
+    /// # Errors
+    /// As [`RunningCall::current`].
+    #[inline]
+    pub(crate) fn current_or_absent(
+        &self,
+        asked: AskedAttributes,
+    ) -> Result<PseudoPlace, nfsstat4> {
+        match self.flow.current.map(|current| current.place) {
+            Some(place @ PseudoPlace::Absent(_)) if asked.knows_of_absence() => {
+                self.check_security(place)?;
+                Ok(place)
+            }
+            _ => self.current(),
+        }
     }
 
     /// Whether the export of a place takes the call's authentication flavor (RFC 8881,
     /// section 2.6.3) and the protection of its connection.
     #[inline]
     pub(crate) fn check_security(&self, place: PseudoPlace) -> Result<(), nfsstat4> {
-        let PseudoPlace::File { export, .. } = place else {
-            return Ok(());
+        let view = &self.peer.view;
+        let terms = match place {
+            PseudoPlace::Pseudo(_) => return Ok(()),
+            PseudoPlace::File { export, .. } => {
+                let granted = view.granted(export);
+                let granted = granted.filter(|granted| self.is_same(granted));
+                granted.map(|granted| *granted)
+            }
+            PseudoPlace::Absent(export) => view.terms(export),
         };
-        let granted = self.peer.view.granted(export);
-        let granted = granted.filter(|granted| self.is_same(granted));
-        let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
-        let lacked = granted.lacks(self.credential().flavor, self.peer.xprtsec());
+        let terms = terms.ok_or(nfsstat4::NFS4ERR_STALE)?;
+        let lacked = terms.lacks(self.credential().flavor, self.peer.xprtsec());
         let reason = match lacked {
             None => return Ok(()),
             Some(Reason::Flavor) if self.is_machine_allowed() => return Ok(()),
             Some(reason) => reason,
         };
-        let path = granted.export.path();
+        let path = terms.export.path();
         self.nfsd.events.refused(self.peer, path, reason);
         Err(match reason {
             // Another flavor would not help.
@@ -529,7 +556,7 @@ impl<'a> RunningCall<'a> {
     fn is_same(&self, granted: &Granted<'_>) -> bool {
         self.flow.generation == self.peer.view.generation()
             || self.flow.identity_in != Some(granted.export.id())
-            || self.flow.instance == granted.export.fs().info().instance
+            || self.flow.instance == granted.fs.info().instance
     }
 
     /// The file system of the current file handle.
@@ -540,9 +567,9 @@ impl<'a> RunningCall<'a> {
     pub(crate) fn file_system(&self) -> Result<&Arc<dyn FileSystem>, nfsstat4> {
         let granted = match self.current()? {
             PseudoPlace::File { export, .. } => self.peer.view.granted(export),
-            PseudoPlace::Pseudo(_) => None,
+            PseudoPlace::Pseudo(_) | PseudoPlace::Absent(_) => None,
         };
-        Ok(granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs())
+        Ok(granted.ok_or(nfsstat4::NFS4ERR_STALE)?.fs)
     }
 
     /// This becomes the current file handle; it has no state id.
@@ -562,7 +589,7 @@ impl<'a> RunningCall<'a> {
         {
             self.flow.identity = granted.rule.acting_credential(self.credential());
             self.flow.identity_in = Some(export);
-            self.flow.instance = granted.export.fs().info().instance;
+            self.flow.instance = granted.fs.info().instance;
         }
     }
 
@@ -624,6 +651,19 @@ impl<'a> RunningCall<'a> {
             Some(slot) => Some(&slot.held.session.client),
             None => self.flow.client.as_ref(),
         }
+    }
+}
+
+/// Whether operations may act at a place: there is nothing in an absent file system, whatever they
+/// ask (RFC 8881, section 11.3).
+///
+/// # Errors
+/// NFS4ERR_MOVED.
+#[inline]
+pub(crate) fn check_present(place: PseudoPlace) -> Result<(), nfsstat4> {
+    match place {
+        PseudoPlace::Absent(_) => Err(nfsstat4::NFS4ERR_MOVED),
+        PseudoPlace::Pseudo(_) | PseudoPlace::File { .. } => Ok(()),
     }
 }
 

@@ -95,7 +95,7 @@ pub fn prepare(
     let loan = match place {
         Some(PseudoPlace::File { export, .. }) => {
             let granted = peer.view.granted(export);
-            granted.and_then(|granted| granted.export.fs().borrow(offset, len))
+            granted.and_then(|granted| granted.fs.borrow(offset, len))
         }
         _ => None,
     };
@@ -194,7 +194,7 @@ pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> Operation
         return Ok(NextStep::HeldBack(demand));
     }
     let granted = run.peer.view.granted(export);
-    let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
+    let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.fs;
     let caller = run.caller(is_open);
     let from = File {
         fs: fs.as_ref(),
@@ -322,7 +322,7 @@ pub(crate) fn write<'a>(run: &mut RunningCall<'a>, args: &WRITE4args) -> Operati
         return Ok(NextStep::HeldBack(demand));
     }
     let granted = run.peer.view.granted(export);
-    let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
+    let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.fs;
     let identity = run.identity().clone();
     let caller = call::caller(&identity, run.time, is_open, run.peer.asker());
     let data = (run.flow.payload, args.data.len);

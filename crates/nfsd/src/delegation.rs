@@ -14,6 +14,7 @@ use wire::xdr::{Encode, List};
 use crate::Nfsd;
 use crate::call::{Ask, OperationOutcome, RunningCall};
 use crate::continuation::{Continuation, ThenOpen};
+use crate::exports::Export;
 use crate::state::NO_CLIENT;
 
 /// The status flags that are cleared when a client has freed all that was revoked.
@@ -24,8 +25,7 @@ impl Nfsd {
     /// client may have content that it has not written back, as far as the turn's share goes.
     /// Whether there may be more.
     pub fn see_local_changes(&self, now: Nanos) -> bool {
-        for export in self.exports.load().iter() {
-            let fs = export.fs();
+        for fs in self.exports.load().iter().filter_map(Export::fs) {
             while let Some((file, change)) = fs.take_local_change() {
                 work::spend(1);
                 let access = match change {

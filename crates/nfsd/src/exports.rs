@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use nfs::connection::{Credential, Flavor};
-use store::fs::{FileId, FileSystem, Time, check_name};
+use store::fs::{FileSystem, Time, check_name};
 use store::meter::IoMeter;
 
-use crate::handle::Handle;
 use crate::host_pattern::fits;
+use crate::locations::{FsLocation, check_referral};
 use crate::xprtsec::{ConnectedClient, XprtsecModes};
 
 /// Exports at most.
@@ -355,11 +355,15 @@ impl Rule {
     }
 }
 
-/// A file system, the path that clients know it by, and the rules for clients.
+/// A file system, the path that clients know it by, and the rules for clients; or a referral: where
+/// such a file system is that is absent here (RFC 8881, section 11.5.6).
 #[derive(Clone)]
 pub struct Export {
     path: String,
-    fs: Arc<dyn FileSystem>,
+    /// `None` of a referral.
+    fs: Option<Arc<dyn FileSystem>>,
+    /// Of a referral.
+    locations: Vec<FsLocation>,
     rules: Vec<Rule>,
     id: u32,
     junction: u64,
@@ -369,8 +373,9 @@ pub struct Export {
 
 impl fmt::Debug for Export {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fs = &self.fs.info().name;
-        write!(f, "{} ({fs}) {:?}", self.path, self.rules)
+        let fs = self.fs.as_ref().map(|fs| &fs.info().name);
+        let locations = &self.locations;
+        write!(f, "{} ({fs:?}) {locations:?} {:?}", self.path, self.rules)
     }
 }
 
@@ -385,6 +390,29 @@ impl Export {
         fs: Arc<dyn FileSystem>,
         rules: Vec<Rule>,
     ) -> Result<Export, ExportsError> {
+        Export::with(path, Some(fs), Vec::new(), rules)
+    }
+
+    /// A referral at `path`: the file system is at these locations, of which there is one at
+    /// least, the preferred first.
+    ///
+    /// # Errors
+    /// As [`Export::new`]; [`ExportsError::Referral`].
+    pub fn referral(
+        path: &str,
+        locations: Vec<FsLocation>,
+        rules: Vec<Rule>,
+    ) -> Result<Export, ExportsError> {
+        check_referral(path, &locations)?;
+        Export::with(path, None, locations, rules)
+    }
+
+    fn with(
+        path: &str,
+        fs: Option<Arc<dyn FileSystem>>,
+        locations: Vec<FsLocation>,
+        rules: Vec<Rule>,
+    ) -> Result<Export, ExportsError> {
         check_path(path)?;
         if rules.len() > RULES_MAX {
             return Err(ExportsError::Rules(path.to_owned()));
@@ -393,6 +421,7 @@ impl Export {
         Ok(Export {
             path: path.to_owned(),
             fs,
+            locations,
             rules,
             // 0 is no export.
             id: ((junction >> 32 ^ junction) as u32).max(1),
@@ -406,10 +435,15 @@ impl Export {
         &self.path
     }
 
-    /// What is exported.
+    /// What is exported; `None` of a referral.
     #[inline]
-    pub fn fs(&self) -> &Arc<dyn FileSystem> {
-        &self.fs
+    pub fn fs(&self) -> Option<&Arc<dyn FileSystem>> {
+        self.fs.as_ref()
+    }
+
+    /// Where the file system of a referral is.
+    pub fn locations(&self) -> &[FsLocation] {
+        &self.locations
     }
 
     /// In order.
@@ -421,13 +455,6 @@ impl Export {
     #[inline]
     pub fn id(&self) -> u32 {
         self.id
-    }
-
-    /// The file handle of an object in it.
-    #[inline]
-    pub fn handle(&self, file: FileId) -> Handle {
-        let info = self.fs.info();
-        Handle::file(self.id, info.instance, file, info.handle_key)
     }
 
     /// The `fileid` of the directory that it is mounted on
@@ -442,9 +469,10 @@ impl Export {
         &self.meter
     }
 
-    /// The `fsid` of what lies in it.
+    /// The `fsid` of what lies in it; of a referral one of its own (RFC 8881, section 11.4.1).
     pub fn fsid(&self) -> (u64, u64) {
-        (self.fs.info().instance, u64::from(self.id))
+        let instance = self.fs.as_ref().map(|fs| fs.info().instance);
+        (instance.unwrap_or(self.junction), u64::from(self.id))
     }
 
     /// The rule for a client.
@@ -521,6 +549,9 @@ pub enum ExportsError {
     /// Two paths that are known by the same number.
     #[error("{0} and {1} happen to get the same number: rename one of them")]
     Alike(String, String),
+    /// There can be no such referral.
+    #[error("{0}: {1}")]
+    Referral(String, &'static str),
     /// More than [`EXPORTS_MAX`].
     #[error("more than {EXPORTS_MAX} exports")]
     TooMany,
@@ -608,7 +639,7 @@ impl Exports {
 
     /// The file system of this instance, if it is exported.
     pub(crate) fn file_system(&self, instance: u64) -> Option<&Arc<dyn FileSystem>> {
-        let mut all = self.exports.iter().map(|export| &export.fs);
+        let mut all = self.exports.iter().filter_map(Export::fs);
         all.find(|fs| fs.info().instance == instance)
     }
 

@@ -28,7 +28,7 @@ mod holder;
 mod host_pattern;
 mod hosts;
 mod known_states;
-mod locations;
+pub mod locations;
 mod lock;
 mod mount;
 mod names;

@@ -179,9 +179,11 @@ impl MountCall {
             // A client that may not mount a path does not learn whether it exists.
             self.status = mountstat3::MNT3ERR_ACCES;
             let asked = path.unwrap_or("?");
-            let reason = match around.peer.view.hides_path(asked) {
-                true => Reason::Address,
-                false => Reason::NoExport,
+            let view = &around.peer.view;
+            let reason = match view.referral_at(asked) {
+                Some(_) => Reason::Referral,
+                None if view.hides_path(asked) => Reason::Address,
+                None => Reason::NoExport,
             };
             let nfsd = around.nfsd;
             nfsd.events.refused(around.peer, asked, reason);
@@ -193,7 +195,7 @@ impl MountCall {
             events.refused(around.peer, path, Reason::Port);
             return None;
         }
-        let fs = granted.export.fs();
+        let fs = granted.fs;
         if self.export != granted.export.id() {
             (self.export, self.file, self.at) = (granted.export.id(), fs.root(), 0);
         }
@@ -266,7 +268,7 @@ impl MountCall {
         };
         let flavors = granted.rule.flavors.iter().map(|flavor| flavor.number());
         let flavors: Vec<u32> = flavors.take(AUTH_FLAVORS_MAX as usize).collect();
-        mounted_at(granted.export.handle(self.file), &flavors, to);
+        mounted_at(granted.handle(self.file), &flavors, to);
     }
 }
 

@@ -13,7 +13,7 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, Opaque};
 
-use crate::call::{Ask, OperationOutcome, QuestionBegun, RunningCall};
+use crate::call::{Ask, OperationOutcome, QuestionBegun, RunningCall, check_present};
 use crate::continuation::{Continuation, ThenNames};
 use crate::pseudo::{Lost, PseudoPlace};
 use crate::reason::Reason;
@@ -125,8 +125,9 @@ impl RunningCall<'_> {
             PseudoPlace::File { export, file } => {
                 let granted = self.peer.view.granted(export);
                 let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
-                Ok((granted.export.fs().info().instance, file.0))
+                Ok((granted.fs.info().instance, file.0))
             }
+            PseudoPlace::Absent(_) => Err(nfsstat4::NFS4ERR_MOVED),
         }
     }
 
@@ -135,6 +136,7 @@ impl RunningCall<'_> {
     pub(crate) fn saved_beside(&self, current: PseudoPlace) -> Result<PseudoPlace, nfsstat4> {
         let saved = self.flow.saved.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
         self.check_security(saved.place)?;
+        check_present(saved.place)?;
         match (saved.place, current) {
             (PseudoPlace::File { export: a, .. }, PseudoPlace::File { export: b, .. })
                 if a == b =>
@@ -152,6 +154,8 @@ impl RunningCall<'_> {
 pub(crate) fn file(place: PseudoPlace) -> fs::FileId {
     match place {
         PseudoPlace::Pseudo(file) | PseudoPlace::File { file, .. } => file,
+        // No file system is asked there.
+        PseudoPlace::Absent(_) => fs::FileId(0),
     }
 }
 
@@ -187,8 +191,9 @@ pub(crate) fn getfh<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
 }
 
 pub(crate) fn savefh<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
-    let current = run.flow.current;
-    run.flow.saved = Some(current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?);
+    let current = run.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
+    check_present(current.place)?;
+    run.flow.saved = Some(current);
     run.ok(|_| ())
 }
 
@@ -210,6 +215,7 @@ pub(crate) fn lookup<'a>(
     // Where it is found says whether the caller may be there.
     let current = run.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
     match current.place {
+        PseudoPlace::Absent(_) => Err(nfsstat4::NFS4ERR_MOVED),
         PseudoPlace::Pseudo(dir) => {
             check_name(name).map_err(|error| status(error, run.minor()))?;
             let (nfsd, peer) = (run.nfsd, &run.peer);
@@ -256,9 +262,10 @@ pub(crate) fn parent_above(
     place: PseudoPlace,
 ) -> Option<Result<PseudoPlace, nfsstat4>> {
     let is_root = match place {
+        PseudoPlace::Absent(_) => return Some(Err(nfsstat4::NFS4ERR_MOVED)),
         PseudoPlace::Pseudo(_) => true,
         PseudoPlace::File { export, file } => match run.peer.view.granted(export) {
-            Some(granted) => granted.export.fs().root() == file,
+            Some(granted) => granted.fs.root() == file,
             None => return Some(Err(nfsstat4::NFS4ERR_STALE)),
         },
     };

@@ -4,11 +4,15 @@
 mod hosts;
 mod locking;
 
+use std::sync::Arc;
+
 use machine::Tag;
 use nfs::connection::Credential;
 use nfs::server::files::FileKey;
 use store::fs::access::rights;
-use store::fs::{self, Attr, Caller, FileId, FsOp, ObjectKind, Output, Progress, Rights, Time};
+use store::fs::{
+    self, Attr, Caller, FileId, FileSystem, FsOp, ObjectKind, Output, Progress, Rights, Time,
+};
 use wire::nlm4::{
     nlm4_cancargs, nlm4_lockargs, nlm4_notify, nlm4_proc, nlm4_res, nlm4_shareargs, nlm4_shareres,
     nlm4_stats, nlm4_testargs, nlm4_testres, nlm4_testrply, nlm4_unlockargs,
@@ -20,7 +24,6 @@ pub use self::hosts::{HostCall, HostNotice, NlmGrant, NlmHostInfo};
 use self::locking::{HeldLock, Locking};
 use crate::Nfsd;
 use crate::call::{Around, Elsewhere, Step};
-use crate::exports::Export;
 use crate::peer::Peer;
 use crate::pseudo::PseudoPlace;
 
@@ -57,7 +60,7 @@ enum NlmAsked<'a> {
 
 /// Where a call's file lies.
 struct NlmPlace<'a> {
-    export: &'a Export,
+    fs: &'a Arc<dyn FileSystem>,
     is_read_only: bool,
     file: FileId,
     identity: Credential,
@@ -65,7 +68,7 @@ struct NlmPlace<'a> {
 
 impl NlmPlace<'_> {
     fn key(&self) -> FileKey {
-        (self.export.fs().info().instance, self.file.0)
+        (self.fs.info().instance, self.file.0)
     }
 }
 
@@ -172,7 +175,7 @@ impl NlmCall {
                     ..caller(&place.identity, around.time)
                 };
                 let op = FsOp::Getattr { file: place.file };
-                let fs = place.export.fs();
+                let fs = place.fs;
                 match fs.start(&caller, op, around.files, around.token) {
                     Progress::Done(result) => self.take(result),
                     Progress::Pending(task) => return Step::Pending(fs.clone(), task),
@@ -221,7 +224,7 @@ impl NlmCall {
         }
         let acting = granted.rule.acting_credential(&self.identity);
         Ok(Some(NlmPlace {
-            export: granted.export,
+            fs: granted.fs,
             is_read_only: granted.rule.is_read_only,
             file,
             identity: acting.unwrap_or_else(|| self.identity.clone()),

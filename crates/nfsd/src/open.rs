@@ -481,7 +481,7 @@ fn place(run: &RunningCall<'_>, opening: &Opening) -> Result<PseudoPlace, nfssta
             export,
             file: opening.file,
         }),
-        PseudoPlace::Pseudo(_) => Err(nfsstat4::NFS4ERR_ISDIR),
+        PseudoPlace::Pseudo(_) | PseudoPlace::Absent(_) => Err(nfsstat4::NFS4ERR_ISDIR),
     }
 }
 

@@ -3,7 +3,7 @@
 //! exports. Directories that lead to no export that the client may use are not
 //! there for it.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use engine::held_back::OwnLimits;
@@ -11,7 +11,9 @@ use engine::{Demand, Goal};
 use faults::Fault;
 use machine::Nanos;
 use nfs::connection::Flavor;
-use store::fs::{Attr, Device, Error, FileId, FsOp, ObjectKind, Output, QuotaRoom, Statfs, Time};
+use store::fs::{
+    Attr, Device, Error, FileId, FileSystem, FsOp, ObjectKind, Output, QuotaRoom, Statfs, Time,
+};
 use store::meter::IoOp;
 
 use crate::exports::{Export, Exports, ExportsError, Live, Rule, id_of_path, names};
@@ -121,6 +123,8 @@ pub enum PseudoPlace {
         /// Which object.
         file: FileId,
     },
+    /// At the root of a file system that is absent here: the [`Export::id`] of a referral.
+    Absent(u32),
 }
 
 /// Why a file handle leads nowhere.
@@ -133,9 +137,9 @@ pub enum Lost {
     Stale,
 }
 
-/// An export that a client may use, and how.
+/// An export that a client may use, and how; also one that is a referral.
 #[derive(Clone, Copy, Debug)]
-pub struct Granted<'a> {
+pub struct AccessTerms<'a> {
     /// Which.
     pub export: &'a Export,
     /// How.
@@ -144,7 +148,33 @@ pub struct Granted<'a> {
     has_secure_port: bool,
 }
 
+/// An export with a file system that a client may use, and how.
+#[derive(Clone, Copy)]
+pub struct Granted<'a> {
+    terms: AccessTerms<'a>,
+    /// What is exported.
+    pub fs: &'a Arc<dyn FileSystem>,
+}
+
+impl<'a> Deref for Granted<'a> {
+    type Target = AccessTerms<'a>;
+
+    #[inline]
+    fn deref(&self) -> &AccessTerms<'a> {
+        &self.terms
+    }
+}
+
 impl Granted<'_> {
+    /// The file handle of an object in it.
+    #[inline]
+    pub fn handle(&self, file: FileId) -> Handle {
+        let info = self.fs.info();
+        Handle::file(self.export.id(), info.instance, file, info.handle_key)
+    }
+}
+
+impl AccessTerms<'_> {
     /// What a READ or WRITE of so many bytes is to limits that hold it back now.
     pub(crate) fn held_back(
         &self,
@@ -249,7 +279,7 @@ impl View {
         &self.exports
     }
 
-    /// The export with this id, if the client may use it.
+    /// The export with this id, if the client may use it and its file system is here.
     #[inline]
     pub fn granted(&self, export: u32) -> Option<Granted<'_>> {
         self.granted_at(self.exports.index(export)?)
@@ -257,16 +287,29 @@ impl View {
 
     #[inline]
     fn granted_at(&self, index: usize) -> Option<Granted<'_>> {
+        let terms = self.terms_at(index)?;
+        let fs = terms.export.fs()?;
+        Some(Granted { terms, fs })
+    }
+
+    /// The export with this id, if the client may use it; also where it is a referral.
+    #[inline]
+    pub(crate) fn terms(&self, export: u32) -> Option<AccessTerms<'_>> {
+        self.terms_at(self.exports.index(export)?)
+    }
+
+    #[inline]
+    fn terms_at(&self, index: usize) -> Option<AccessTerms<'_>> {
         let rule = usize::from(self.rules[index]?);
         let export = &self.exports.exports[index];
-        Some(Granted {
+        Some(AccessTerms {
             export,
             rule: &export.rules()[rule],
             has_secure_port: self.client.has_secure_port,
         })
     }
 
-    /// The exports that the client may use, by path.
+    /// The exports with a file system that the client may use, by path.
     pub fn all_granted(&self) -> impl Iterator<Item = Granted<'_>> {
         (0..self.rules.len()).filter_map(|index| self.granted_at(index))
     }
@@ -275,9 +318,9 @@ impl View {
     /// least for; `None` where one does.
     pub(crate) fn bar(&self) -> Option<(&str, Reason)> {
         let mut all = Vec::new();
-        for granted in self.all_granted() {
-            let reason = granted.lacks_protection(self.client.xprtsec)?;
-            all.push((granted.export.path(), reason, granted.rule.xprtsec));
+        for terms in (0..self.rules.len()).filter_map(|index| self.terms_at(index)) {
+            let reason = terms.lacks_protection(self.client.xprtsec)?;
+            all.push((terms.export.path(), reason, terms.rule.xprtsec));
         }
         let least = all
             .into_iter()
@@ -304,20 +347,24 @@ impl View {
             Below::Directory(index) => PseudoPlace::Pseudo(self.exports.directories[index].id),
             Below::Export(index) => {
                 let export = &self.exports.exports[index];
-                PseudoPlace::File {
-                    export: export.id(),
-                    file: export.fs().root(),
+                match export.fs() {
+                    Some(fs) => PseudoPlace::File {
+                        export: export.id(),
+                        file: fs.root(),
+                    },
+                    None => PseudoPlace::Absent(export.id()),
                 }
             }
         }
     }
 
-    /// The bytes of a file handle.
+    /// The bytes of a file handle; there is none of what is absent.
     #[inline]
     pub fn handle(&self, place: PseudoPlace) -> Option<Handle> {
         match place {
             PseudoPlace::Pseudo(file) => Some(Handle::Pseudo(file)),
-            PseudoPlace::File { export, file } => Some(self.exports.get(export)?.handle(file)),
+            PseudoPlace::File { export, file } => Some(self.granted(export)?.handle(file)),
+            PseudoPlace::Absent(_) => None,
         }
     }
 
@@ -334,7 +381,7 @@ impl View {
                 ..
             } => {
                 let granted = self.granted(export).ok_or(Lost::Stale)?;
-                let info = granted.export.fs().info();
+                let info = granted.fs.info();
                 // Another instance has another key: whether the handle was its
                 // cannot be checked any more.
                 if info.instance != instance {
@@ -422,6 +469,15 @@ impl View {
         all.any(|(export, rule)| rule.is_none() && rest_of(export, path).is_some())
     }
 
+    /// The referral that a path leads to or into, of those that the client may see.
+    pub(crate) fn referral_at(&self, path: &str) -> Option<&Export> {
+        let mut all = (0..self.rules.len()).filter_map(|index| self.terms_at(index));
+        let is_it = |terms: &AccessTerms<'_>| {
+            terms.export.fs().is_none() && rest_of(terms.export, path).is_some()
+        };
+        all.find(is_it).map(|terms| terms.export)
+    }
+
     /// The directory that a pseudo directory lies in, or the root of an export
     /// is mounted in; `None` for the uppermost one.
     pub fn parent(&self, place: PseudoPlace) -> Option<PseudoPlace> {
@@ -432,7 +488,7 @@ impl View {
                 let parent = &directories[own.parent];
                 (parent.id != own.id).then_some(PseudoPlace::Pseudo(parent.id))
             }
-            PseudoPlace::File { export, .. } => {
+            PseudoPlace::File { export, .. } | PseudoPlace::Absent(export) => {
                 let index = self.exports.index(export)?;
                 let is_in = |child: &Child| matches!(child.what, Below::Export(at) if at == index);
                 let mut all = directories.iter();

@@ -11,7 +11,7 @@ use crate::attributes::{OwnerNames, blank_attributes, room, write};
 use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::continuation::{Continuation, ThenReaddir};
 use crate::names::{ANSWERED, file};
-use crate::pseudo::{Granted, PseudoPlace};
+use crate::pseudo::{AccessTerms, PseudoPlace};
 
 /// Bytes of the result beside its entries: the verifier, and that no entry
 /// follows, and whether that was all.
@@ -77,6 +77,7 @@ pub(crate) fn readdir<'a>(
     }
     bytes_max(run, args)?;
     match place {
+        PseudoPlace::Absent(_) => Err(nfsstat4::NFS4ERR_MOVED),
         PseudoPlace::Pseudo(_) => {
             let verifier = [0u8; 8];
             run.ok(|to| verifier.encode(to))?;
@@ -115,7 +116,7 @@ fn list<'a>(
     let place = run.current()?;
     write(
         run.nfsd,
-        &run.peer.view,
+        run.peer,
         place,
         (&blank_attributes(), &OwnerNames::default()),
         &room,
@@ -263,7 +264,19 @@ fn write_entry(
     };
     seen?;
     let of = (attr, &names);
-    write(run.nfsd, &run.peer.view, place, of, room, asked, to)
+    write(run.nfsd, run.peer, place, of, room, asked, to)
+}
+
+/// Whether attributes of an entry can be told where nothing says in their place why not.
+///
+/// # Errors
+/// NFS4ERR_WRONGSEC; NFS4ERR_MOVED of an absent file system (RFC 8881, section 11.4.2).
+fn check_entry(asked: AskedAttributes, is_shut: bool, is_absent: bool) -> Result<(), nfsstat4> {
+    match is_absent && !asked.knows_of_absence() {
+        _ if is_shut => Err(nfsstat4::NFS4ERR_WRONGSEC),
+        true => Err(nfsstat4::NFS4ERR_MOVED),
+        false => Ok(()),
+    }
 }
 
 /// Entries of a directory of the pseudo file system, of which those before the
@@ -287,23 +300,26 @@ fn list_pseudo<'a>(
             return end(run, true);
         };
         cookie = at;
-        let granted = match place {
-            PseudoPlace::Pseudo(_) => None,
-            PseudoPlace::File { export, .. } => view.granted(export),
+        let (granted, terms) = match place {
+            PseudoPlace::Pseudo(_) => (None, None),
+            PseudoPlace::File { export, .. } => (view.granted(export), view.terms(export)),
+            PseudoPlace::Absent(export) => (None, view.terms(export)),
         };
+        let is_absent = matches!(place, PseudoPlace::Absent(_));
         // Of what a call must not enter nothing is told but where it is.
         let (flavor, xprtsec) = (run.credential().flavor, run.peer.xprtsec());
-        let lacks = |granted: &Granted<'_>| granted.lacks(flavor, xprtsec).is_some();
-        let is_shut = asked.needs_object() && granted.as_ref().is_some_and(lacks);
-        if is_shut && !asked.has_rdattr_error() {
-            return Err(nfsstat4::NFS4ERR_WRONGSEC);
+        let lacks = |terms: &AccessTerms<'_>| terms.lacks(flavor, xprtsec).is_some();
+        let is_shut = asked.needs_object() && terms.as_ref().is_some_and(lacks);
+        if !asked.has_rdattr_error() {
+            check_entry(asked, is_shut, is_absent)?;
         }
-        let fs = granted.map(|granted| granted.export.fs().clone());
+        let fs = granted.map(|granted| granted.fs.clone());
         let name = name.to_owned();
         drop(entries);
         let attr = match (root.take(), fs) {
             _ if is_shut => None,
             (Some((of, attr)), _) if of == cookie => Some(attr),
+            (_, None) if is_absent => Some(blank_attributes()),
             (_, None) => run.peer.view.attr(file(place)),
             (_, Some(fs)) => {
                 let file = file(place);
@@ -317,6 +333,7 @@ fn list_pseudo<'a>(
             }
         };
         let names = match &attr {
+            Some(_) if is_absent => OwnerNames::default(),
             Some(attr) => run.owner_names(asked, attr)?,
             None if is_shut => OwnerNames::default(),
             None => continue,
@@ -329,7 +346,7 @@ fn list_pseudo<'a>(
             None => asked.write_error(nfsstat4::NFS4ERR_WRONGSEC, to),
             Some(attr) => {
                 let (of, room) = ((attr, &names), FreeSpace::default());
-                write(run.nfsd, &run.peer.view, place, of, &room, asked, to)?;
+                write(run.nfsd, run.peer, place, of, &room, asked, to)?;
             }
         }
         if (to.len() - begin) as u32 + FRAME_BYTES - 8 > args.maxcount {

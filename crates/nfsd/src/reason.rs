@@ -22,6 +22,8 @@ pub enum Reason {
     Port,
     /// There is no such export.
     NoExport,
+    /// It is a referral, which versions before 4 do not know.
+    Referral,
     /// The server takes no client.
     Drained,
 }
@@ -56,6 +58,10 @@ impl std::fmt::Display for Reason {
                  without `noresvport`"
             }
             Reason::NoExport => "there is no such export",
+            Reason::Referral => {
+                "it is a referral to another server, which version 3 has no words for: mount it with \
+                 `-o vers=4.2`, or from that server"
+            }
             Reason::Drained => "weft is drained: `weft drain --end` lets clients in again",
         })
     }

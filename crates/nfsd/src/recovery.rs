@@ -64,7 +64,9 @@ impl Nfsd {
     pub fn set_exports(&self, exports: Exports) {
         let before = self.exports.load();
         let systems = |exports: &Exports| -> BTreeSet<u64> {
-            let all = exports.iter().map(|export| export.fs().info().instance);
+            let all = exports
+                .iter()
+                .filter_map(|export| Some(export.fs()?.info().instance));
             all.collect()
         };
         let gone = &systems(&before) - &systems(&exports);

@@ -64,7 +64,7 @@ fn told(
     let (Some((granted, _)), Some(subject)) = (found, subject) else {
         return getquota_rslt::Q_NOQUOTA;
     };
-    let Some(quotas) = granted.export.fs().quotas() else {
+    let Some(quotas) = granted.fs.quotas() else {
         return getquota_rslt::Q_NOQUOTA;
     };
     let said = call.credential;

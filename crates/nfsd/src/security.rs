@@ -9,7 +9,7 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Opaque};
 
-use crate::call::{Ask, OperationOutcome, RunningCall};
+use crate::call::{Ask, OperationOutcome, RunningCall, check_present};
 use crate::continuation::{Continuation, ThenSecinfo};
 use crate::names::{file, parent_above};
 use crate::pseudo::PseudoPlace;
@@ -41,6 +41,7 @@ pub(crate) fn secinfo<'a>(
     let current = run.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
     let name = args.name.0;
     match current.place {
+        PseudoPlace::Absent(_) => Err(nfsstat4::NFS4ERR_MOVED),
         PseudoPlace::Pseudo(dir) => {
             check_name(name).map_err(|error| status(error, run.minor()))?;
             let place = run.peer.view.lookup(dir, name);
@@ -55,6 +56,7 @@ pub(crate) fn secinfo_no_name<'a>(
     args: &SECINFO_NO_NAME4args,
 ) -> OperationOutcome<'a> {
     let current = run.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
+    check_present(current.place)?;
     if args.style == secinfo_style4::SECINFO_STYLE4_CURRENT_FH {
         return answer_secinfo(run, current.place);
     }
@@ -84,9 +86,9 @@ const EVERYTHING: [Flavor; 5] = [
 fn answer_secinfo<'a>(run: &mut RunningCall<'a>, place: PseudoPlace) -> OperationOutcome<'a> {
     let flavors: &[Flavor] = match place {
         PseudoPlace::Pseudo(_) => &EVERYTHING,
-        PseudoPlace::File { export, .. } => {
-            let granted = run.peer.view.granted(export);
-            &granted.ok_or(nfsstat4::NFS4ERR_STALE)?.rule.flavors
+        PseudoPlace::File { export, .. } | PseudoPlace::Absent(export) => {
+            let terms = run.peer.view.terms(export);
+            &terms.ok_or(nfsstat4::NFS4ERR_STALE)?.rule.flavors
         }
     };
     let has_gss = run.nfsd.has_gss();

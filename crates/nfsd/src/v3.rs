@@ -319,7 +319,7 @@ fn find(
     let place = |found| match found {
         Ok(PseudoPlace::File { export, file }) => Ok((export, file)),
         // The second of two: the first is in an export.
-        Ok(PseudoPlace::Pseudo(_)) => Err(nfsstat3::NFS3ERR_XDEV),
+        Ok(PseudoPlace::Pseudo(_) | PseudoPlace::Absent(_)) => Err(nfsstat3::NFS3ERR_XDEV),
         Err(Lost::Stale) => Err(nfsstat3::NFS3ERR_STALE),
         Err(Lost::BadHandle) => Err(nfsstat3::NFS3ERR_BADHANDLE),
     };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use nfsd::exports::Rule;
+use nfsd::locations::FsLocation;
 use nfsd::owners::OwnerNaming;
 use store::fs::{Acls, Quota};
 use tls::TlsFiles;
@@ -51,13 +52,32 @@ pub struct QuotaSpec {
     pub quota: Quota,
 }
 
+/// What is found under an exported path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exported {
+    /// The file system of this name.
+    FileSystem(String),
+    /// A referral: the file system is at one of these locations, the preferred first.
+    Referral(Vec<FsLocation>),
+}
+
+impl Exported {
+    /// The name of the file system, if it is here.
+    pub fn file_system(&self) -> Option<&str> {
+        match self {
+            Exported::FileSystem(name) => Some(name),
+            Exported::Referral(_) => None,
+        }
+    }
+}
+
 /// A file system under a path that clients know it by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSpec {
     /// `/` or `/a/b`.
     pub path: String,
-    /// Name of the file system.
-    pub file_system: String,
+    /// What is there.
+    pub what: Exported,
     /// The first whose clients match decides; a client that is in none may not use it.
     pub rules: Vec<Rule>,
 }

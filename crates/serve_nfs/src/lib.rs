@@ -51,13 +51,14 @@ pub use nfsd::datagram::Datagram;
 pub use nfsd::exports::{
     ClientName, Clients, ExportsError, NamedHost, Net, RULES_MAX, Rule, Squash, check_path, clash,
 };
+pub use nfsd::locations::{FsLocation, LOCATIONS_MAX, LocationServer, NFS_PORT};
 pub use nfsd::owners::OwnerNaming;
 pub use nfsd::rpcbind::{ProgramPorts, RpcProgram, RpcPrograms};
 pub use nfsd::xprtsec::{ConnectedClient, Xprtsec, XprtsecModes};
 pub use tls::{RenewedTls, ServerSide, TlsFiles};
 
 pub use self::config::{
-    ExportSpec, FileSystemKind, FileSystemSpec, KerberosSettings, NfsSettings, QuotaSpec,
+    ExportSpec, Exported, FileSystemKind, FileSystemSpec, KerberosSettings, NfsSettings, QuotaSpec,
 };
 pub use self::mail::{ClientInfo, OwnMail, on_tick};
 pub use self::service::{Service, Wall};

@@ -194,10 +194,10 @@ impl Service {
 
     /// The first reactor hears of what local programs do in these.
     pub(crate) fn watch(self: &Arc<Self>, exports: &Exports) {
-        for export in exports.iter() {
+        for fs in exports.iter().filter_map(Export::fs) {
             // A file system may outlive the service.
             let service = Arc::downgrade(self);
-            export.fs().tell_local_changes(Box::new(move || {
+            fs.tell_local_changes(Box::new(move || {
                 if let Some(service) = service.upgrade() {
                     service.send(0, OwnMail::LocalChanges);
                 }
@@ -505,9 +505,11 @@ impl Service {
                     Reason::Xprtsec { has, .. } => Remedy::Protection {
                         has_tls: has == Xprtsec::Tls,
                     },
-                    Reason::Flavor | Reason::Port | Reason::NoExport | Reason::Drained => {
-                        Remedy::None
-                    }
+                    Reason::Flavor
+                    | Reason::Port
+                    | Reason::NoExport
+                    | Reason::Referral
+                    | Reason::Drained => Remedy::None,
                 },
                 ..Refusal::new(MOUNT_REFUSED, &reason)
             });
@@ -531,7 +533,7 @@ impl Service {
     /// Tells which quotas were passed since, and which have refused something.
     pub(crate) fn tell_quotas(&self) {
         let exports = self.nfsd().exports.load();
-        for fs in exports.iter().map(Export::fs) {
+        for fs in exports.iter().filter_map(Export::fs) {
             let events = fs.quotas().map(Quotas::take_events);
             for told in events.unwrap_or_default() {
                 let (subject, file_system) = (told.subject.to_string(), &fs.info().name);

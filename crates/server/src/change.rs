@@ -12,7 +12,6 @@ use auth::psk::PskCompat;
 use engine::post::ShardMail;
 use engine::{ConnectionPolicy, ConnectionRef, RateLimit, Scope};
 use machine::locked;
-use nfsd::exports::Rule;
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, Referral, Registry, Subsystem};
 use serve_nbd::NbdExportSpec;
@@ -250,14 +249,9 @@ pub enum Change {
         /// Its path.
         path: String,
     },
-    /// Replaces the rules of an export. They hold for the next call of each client,
-    /// without a new mount.
-    SetExport {
-        /// Its path.
-        path: String,
-        /// In order: the first whose clients match decides.
-        rules: Vec<Rule>,
-    },
+    /// Replaces the rules of the export of this path, and where it refers to, if it is a
+    /// referral. They hold for the next call of each client, without a new mount.
+    SetExport(ExportSpec),
     /// Exports a volume over NBD.
     AddNbdExport(NbdExportSpec),
     /// Takes an export away; its clients' connections end, its volume stays.
@@ -482,7 +476,7 @@ impl Shared {
             Change::SetQuotas(quotas) => self.set_quotas(&quotas),
             Change::AddExport(spec) => self.add_export(spec),
             Change::RemoveExport { path } => self.remove_export(&path),
-            Change::SetExport { path, rules } => self.set_export(&path, rules),
+            Change::SetExport(spec) => self.set_export(spec),
             Change::AddNbdExport(spec) => self.add_nbd_export(&spec),
             Change::RemoveNbdExport { name } => self.remove_nbd_export(&name),
             Change::SetNbdExport(spec) => self.set_nbd_export(spec),

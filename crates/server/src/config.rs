@@ -14,7 +14,9 @@ use nvmf::transport::{Transport, Transports};
 use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 pub use serve_iscsi::Ana;
 use serve_nbd::NbdExportSpec;
-use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings, QuotaSpec, RpcPrograms, TlsFiles};
+use serve_nfs::{
+    ExportSpec, Exported, FileSystemSpec, NfsSettings, QuotaSpec, RpcPrograms, TlsFiles,
+};
 
 /// Everything that a target is started with; checked by `control` before.
 #[derive(Clone, Debug)]
@@ -233,8 +235,10 @@ impl Config {
             .retain(|spec| !file_systems.contains(&spec.name));
         self.quotas
             .retain(|spec| !file_systems.contains(&spec.file_system));
-        self.exports
-            .retain(|export| !file_systems.contains(&export.file_system));
+        self.exports.retain(|export| match &export.what {
+            Exported::FileSystem(name) => !file_systems.contains(name),
+            Exported::Referral(_) => true,
+        });
     }
 }
 

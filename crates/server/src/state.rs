@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nfsd::Exports;
 use nfsd::exports::Export;
-use serve_nfs::{ExportSpec, ProgramPorts, QuotaSpec};
+use serve_nfs::{ExportSpec, Exported, ProgramPorts, QuotaSpec};
 use store::fs::{FileSystem, Quota, QuotaRefused, Time};
 use store::{Info, Volume};
 
@@ -309,11 +309,17 @@ impl ServedState {
     ) -> Result<Exports, ChangeError> {
         let mut exports = Vec::new();
         for spec in specs {
-            let name = &spec.file_system;
-            let fs = self.file_system(name).cloned();
-            let fs =
-                fs.ok_or_else(|| ChangeError::Unknown("file system", format!("\"{name}\"")))?;
-            let export = Export::new(&spec.path, fs, spec.rules.clone());
+            let rules = spec.rules.clone();
+            let export = match &spec.what {
+                Exported::FileSystem(name) => {
+                    let fs = self.file_system(name).cloned();
+                    let unknown = || ChangeError::Unknown("file system", format!("\"{name}\""));
+                    Export::new(&spec.path, fs.ok_or_else(unknown)?, rules)
+                }
+                Exported::Referral(locations) => {
+                    Export::referral(&spec.path, locations.clone(), rules)
+                }
+            };
             exports.push(export.map_err(|why| ChangeError::Invalid(why.to_string()))?);
         }
         Exports::new(exports, since).map_err(|why| ChangeError::Invalid(why.to_string()))

@@ -8,7 +8,7 @@ use iscsi::InitiatorAcl;
 use nvmf::command::AnaState;
 use nvmf::{Advertise, AnaGroup, Referral};
 use random::Random;
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule};
+use server::nfs::{ExportSpec, Exported, FileSystemKind, FileSystemSpec, Rule};
 use server::{
     Ana, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement,
     Protocol, Served, SubsystemSpec, default_portal_group,
@@ -327,7 +327,7 @@ fn files(document: &mut Config, r: &mut Random) {
         });
         document.exports.push(ExportSpec {
             path: path.to_owned(),
-            file_system: name.clone(),
+            what: Exported::FileSystem(name.clone()),
             rules: rules.collect(),
         });
     }

@@ -23,7 +23,7 @@ use nfsd::exports::{Rule, Squash};
 use nfsd::xprtsec::{Xprtsec, XprtsecModes};
 use random::Random;
 use reactor::Nanos;
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
+use server::nfs::{ExportSpec, Exported, FileSystemKind, FileSystemSpec, NfsSettings};
 use server::parts::{self, Journal, Wall};
 use store::fs::{Dir, FileSystem, Time};
 
@@ -236,7 +236,7 @@ pub fn exports() -> Vec<ExportSpec> {
     };
     let export = |path: &str, rule| ExportSpec {
         path: path.into(),
-        file_system: "kept".into(),
+        what: Exported::FileSystem("kept".into()),
         rules: vec![rule],
     };
     let secured = Rule {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use control::{ClientSystem, NvmeProof, Reached, ReachedObject, reachable};
-use server::nfs::{Clients, ExportSpec, FileSystemKind, Rule};
+use server::nfs::{Clients, ExportSpec, Exported, FileSystemKind, Rule};
 use server::{Ana, Config, IscsiTargetSpec, ListenerSpec, Protocol};
 
 /// Volumes, subsystems, targets and addresses, as a user recognises them.
@@ -33,8 +33,15 @@ pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
     }
     for export in &config.exports {
         let _ = writeln!(text, "  {}  ({})", export.path, clients(export));
-        let about = file_system(config, &export.file_system);
-        let _ = writeln!(text, "    files of {about}");
+        let _ = match &export.what {
+            Exported::FileSystem(name) => {
+                writeln!(text, "    files of {}", file_system(config, name))
+            }
+            Exported::Referral(locations) => {
+                let locations: Vec<String> = locations.iter().map(ToString::to_string).collect();
+                writeln!(text, "    refers clients to {}", locations.join(", "))
+            }
+        };
     }
     for export in &config.nbd_exports {
         let allowed = match &export.clients {

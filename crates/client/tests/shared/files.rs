@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use client::perf::Report;
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
+use server::nfs::{
+    ExportSpec, Exported, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash,
+};
 use server::{Config, ListenerSpec, RdmaSpec, Running};
 
 use crate::line;
@@ -28,7 +30,7 @@ impl Files {
             }],
             exports: vec![ExportSpec {
                 path: "/files".into(),
-                file_system: "files".into(),
+                what: Exported::FileSystem("files".into()),
                 rules: vec![Rule {
                     squash: Squash::None,
                     ..Rule::default()

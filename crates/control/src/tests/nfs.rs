@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use server::nfs::{ClientName, Clients, ConnectedClient, FileSystemKind, Flavor, Net, Squash};
+use server::Change;
+use server::nfs::{
+    ClientName, Clients, ConnectedClient, Exported, FileSystemKind, Flavor, Net, Squash,
+};
 use server::nfs::{RpcProgram, RpcPrograms, Xprtsec, XprtsecModes};
 
 use super::*;
@@ -36,7 +39,10 @@ fn nfs_configuration_needs_no_volume() {
         FileSystemKind::Mem { size_bytes }
     );
     let export = &config.exports[0];
-    assert_eq!((&*export.path, &*export.file_system), ("/a", "a"));
+    assert_eq!(
+        (&*export.path, export.what.file_system()),
+        ("/a", Some("a"))
+    );
     assert_eq!(export.rules, [Default::default()]);
     assert_eq!(config.nfs, Default::default());
     assert_eq!(config.listeners[0].protocol, server::Protocol::Nfs);
@@ -116,7 +122,12 @@ fn patterns_make_many() {
     let config = read(text).unwrap();
     let exports = config.exports.iter();
     let exports: Vec<_> = exports
-        .map(|export| (&*export.path, &*export.file_system))
+        .map(|export| {
+            (
+                &*export.path,
+                export.what.file_system().expect("a file system"),
+            )
+        })
         .collect();
     assert_eq!(
         exports,
@@ -482,4 +493,118 @@ fn export_that_lets_no_client_in_for_want_of_tls_is_noted() {
     let other = tls.replace("server.key", "clients.pem");
     let problems = parse(&file(&other, MEM, ANY), &origin, &[0]).expect_err("no key");
     assert!(problems[0].text.contains("`key`"), "{problems:?}");
+}
+
+/// A file with referrals at `/r0`, `/r1`, … that name these locations, and an export `/files`.
+fn referring(referrals: &[&str], more: &str) -> String {
+    let export = |(at, list): (usize, &&str)| {
+        format!("[[export]]\npath = \"/r{at}\"\nreferral = [{list}]\n{ANY}\n{more}\n")
+    };
+    let all: String = referrals.iter().enumerate().map(export).collect();
+    format!(
+        "[[file_system]]\nname = \"a\"\n{MEM}\n\
+         [[export]]\npath = \"/files\"\nfile_system = \"a\"\n{ANY}\n{all}\
+         [[listener]]\naddress = \"192.0.2.1:2049\"\nprotocol = \"nfs\"\n"
+    )
+}
+
+#[test]
+fn referral_names_servers_by_name_and_by_address_with_a_port() {
+    let list = "\"localhost:/a\", \"192.0.2.7:/\", \"192.0.2.7:20490:/b\", \
+                \"[2001:db8::7]:/c\", \"[2001:db8::7]:20490:/d/e\"";
+    let config = read(&referring(&[list], "")).expect("fine");
+    let Exported::Referral(locations) = &config.exports[1].what else {
+        panic!("{:?}", config.exports[1]);
+    };
+    let told: Vec<String> = locations.iter().map(ToString::to_string).collect();
+    let written: Vec<&str> = list
+        .split(", ")
+        .map(|item| item.trim_matches('"'))
+        .collect();
+    assert_eq!(told, written);
+    let told = notes(&config).concat();
+    assert!(
+        told.contains("Linux does not follow \"192.0.2.7:20490:/b\""),
+        "{told}"
+    );
+    // To lead to what is exported here by another path is no loop.
+    let here = read(&referring(&["\"192.0.2.1:/files\""], "")).expect("fine");
+    assert_eq!(notes(&here), [] as [&str; 0]);
+}
+
+#[test]
+fn referral_that_leads_nowhere_says_what_is_wrong_and_what_to_write() {
+    for (list, part) in [
+        ("\"server2\"", "write SERVER:/PATH"),
+        ("\"server2:files\"", "write SERVER:/PATH"),
+        ("\"/files\"", "write SERVER:/PATH"),
+        ("\":/files\"", "is no server"),
+        ("\"192.0.2.7:99999:/a\"", "\"99999\" in"),
+        ("\"localhost:nfs:/a\"", "is no port"),
+        ("\"[2001:db8::7]:-1:/a\"", "is no port"),
+        ("\"[2001:db8::7:/a\"", "is no"),
+        ("\"localhost:/a/../b\"", "no path of an export"),
+        ("\"localhost:20490:/a\"", "a port behind a name"),
+        (
+            "\"2001:db8::7:/a\"",
+            "stands in brackets: write \"[2001:db8::7]:/...\"",
+        ),
+        ("\"192.0.2.777:/a\"", "is no server"),
+        ("\"fe80::1%eth0:/a\"", "is no server"),
+        ("\"0.0.0.0:/a\"", "no client can connect"),
+        ("\"192.0.2.7:0:/a\"", "no client can connect"),
+        ("\"192.0.2.7:/a\", \"192.0.2.7:/a\"", "in the list already"),
+        ("", "names 1 to 16 servers"),
+        ("\"no-such-host.invalid:/a\"", "cannot be found"),
+        ("\"192.0.2.1:/r0/below\"", "go round for ever"),
+        ("\"192.0.2.1:/\"", "go round for ever"),
+    ] {
+        let problems = read(&referring(&[list], "")).expect_err(list);
+        assert!(problems[0].text.contains(part), "{list}: {problems:?}");
+    }
+    let round = [
+        "\"192.0.2.1:/r1\"",
+        "\"192.0.2.1:/r2/a\"",
+        "\"192.0.2.1:/r0\"",
+    ];
+    assert_eq!(read(&referring(&round, "")).expect_err("a loop").len(), 3);
+    let there = ["\"192.0.2.7:/a\""];
+    for (more, part) in [
+        ("squash = \"none\"", "`squash` is for files"),
+        ("file_system = \"a\"", "in place of `file_system`"),
+        (
+            "[[export.client]]\nclients = [\"192.0.2.9\"]\nread_only = true",
+            "`read_only` is for files",
+        ),
+    ] {
+        let problems = read(&referring(&there, more)).expect_err(more);
+        assert!(problems[0].text.contains(part), "{more}: {problems:?}");
+    }
+    let root = referring(&there, "")
+        .replace("/files", "/x/y")
+        .replace("/r0", "/");
+    let problems = read(&root).expect_err("the root");
+    let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
+    assert!(texts.concat().contains("clients begin at"), "{texts:?}");
+}
+
+#[test]
+fn referral_changes_where_it_stands_and_comes_after_the_export_in_whose_place_it_is() {
+    let of = |list: &str| read(&referring(&[list], "")).expect("fine");
+    let (one, two) = ("\"192.0.2.7:/a\"", "\"192.0.2.7:/a\", \"192.0.2.8:/a\"");
+    let planned = crate::plan(&of(one), &of(two)).expect("it may change");
+    let [set] = &planned[..] else {
+        panic!("{planned:?}");
+    };
+    let wanted = Change::SetExport(of(two).exports[1].clone());
+    assert_eq!((&set.change, set.disturbs), (&wanted, false));
+    assert_eq!(set.text, "export /r0: it refers clients to other servers");
+    let text = referring(&[one], "").replace("file_system = \"a\"", "referral = [\"192.0.2.9:/\"]");
+    let moved = read(&text).expect("fine");
+    let planned = crate::plan(&of(one), &moved).expect("it may change");
+    let changes: Vec<_> = planned.iter().map(|step| &step.change).collect();
+    let path = "/files".to_owned();
+    let remove = Change::RemoveExport { path };
+    let add = Change::AddExport(moved.exports[0].clone());
+    assert_eq!(changes, [&remove, &add]);
 }

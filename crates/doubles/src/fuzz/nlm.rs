@@ -2,7 +2,9 @@
 //! each byte.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
+use nfsd::View;
 use nfsd::nlm::HostCall;
 use testkit::nfs::call::call_header_of;
 use wire::nfs3::{CREATE3args, CREATE3res, createhow3, diropargs3, nfs_proc3};
@@ -267,9 +269,10 @@ pub fn nlm(input: &[u8]) {
 
 /// The handle of a new file.
 fn made_file(server: &mut NfsdDouble, conn: usize) -> Vec<u8> {
-    let exports = server.nfsd.exports.load();
-    let export = exports.iter().next().expect("one export");
-    let root = export.handle(export.fs().root()).encode();
+    let from = IpAddr::from([127, 0, 0, 1]);
+    let view = View::new(&server.nfsd.exports, from);
+    let granted = view.all_granted().next().expect("one export");
+    let root = granted.handle(granted.fs.root()).encode();
     let mut record = call_header_of(1, (NFS4_PROGRAM, 3, nfs_proc3::NFSPROC3_CREATE as u32));
     CREATE3args {
         where_: diropargs3 {

@@ -38,12 +38,15 @@ fn values() -> Values<'static> {
             has_xattrs: true,
             has_acls: true,
             has_quotas: true,
+            is_absent: false,
         },
         room: FreeSpace::default(),
         owner: None,
         group: None,
         acl: &[0; 4],
         locations: &[0; 8],
+        locations_info: &[0; 16],
+        rdattr_error: nfsstat4::NFS4_OK,
     }
 }
 

@@ -158,7 +158,7 @@ fn one_export_may_be_the_root() {
         panic!("the export");
     };
     let granted = friend.granted(export).unwrap();
-    assert_eq!(file, granted.export.fs().root());
+    assert_eq!(file, granted.fs.root());
     assert_eq!(friend.parent(friend.root()), None);
     // A client that may not use it has a root, and nothing in it.
     let stranger = View::new(&live, address("11.0.0.1"));

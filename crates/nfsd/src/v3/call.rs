@@ -173,7 +173,7 @@ struct With<'a> {
 
 impl With<'_> {
     fn fs(&self) -> &dyn FileSystem {
-        self.granted.export.fs().as_ref()
+        self.granted.fs.as_ref()
     }
 }
 
@@ -248,7 +248,7 @@ impl V3CallState {
         let by = &call.identity;
         let acting = granted.rule.acting_credential(by);
         call.from = around.peer.asker();
-        call.instance = granted.export.fs().info().instance;
+        call.instance = granted.fs.info().instance;
         if steps(procedure).1 && granted.rule.is_read_only {
             call.status = nfsstat3::NFS3ERR_ROFS;
         } else if is_once(procedure) {
@@ -301,7 +301,7 @@ impl V3CallState {
     /// Its export, if that is still what it was when the call arrived.
     fn granted<'v>(&self, view: &'v View) -> Option<Granted<'v>> {
         let granted = view.granted(self.export)?;
-        let is_same = granted.export.fs().info().instance == self.instance;
+        let is_same = granted.fs.info().instance == self.instance;
         is_same.then_some(granted)
     }
 
@@ -355,7 +355,7 @@ impl V3CallState {
                 }
                 V3Next::Ask(op) => {
                     let caller = self.caller_in(step, around.time);
-                    let fs = granted.export.fs();
+                    let fs = granted.fs;
                     match fs.start(&caller, op, around.files, around.token) {
                         Progress::Done(result) => result,
                         Progress::Pending(task) => {
@@ -366,7 +366,7 @@ impl V3CallState {
                     }
                 }
             };
-            let fs = granted.export.fs().as_ref();
+            let fs = granted.fs.as_ref();
             self.take_result(step, &asked, result, (fs, around.nfsd, around.now));
         }
         let is_granted = self.granted(&around.peer.view).is_some();
@@ -606,7 +606,7 @@ impl V3CallState {
         }
         let caller = self.caller(with.time);
         let from = File {
-            fs: with.granted.export.fs().as_ref(),
+            fs: with.granted.fs.as_ref(),
             caller: &caller,
             id: file,
         };
@@ -640,7 +640,7 @@ impl V3CallState {
     ) -> V3Next<'a> {
         let payloads = with.link.machine.call(with.tag).payloads;
         let data = (payloads.first().copied().flatten(), len);
-        let fs = with.granted.export.fs().as_ref();
+        let fs = with.granted.fs.as_ref();
         self.verifier = fs.verifier();
         let caller = self.caller(with.time);
         let caller = &caller;

@@ -101,7 +101,8 @@ fn fsinfo(own: fattr3, io_bytes_max: u32) -> FSINFO3resok {
 fn found(view: &View, place: PseudoPlace) -> Option<([u8; Handle::BYTES], Option<fattr3>)> {
     let attr = match place {
         PseudoPlace::Pseudo(file) => view.attr(file).map(|attr| convert::fattr(&attr, FSID)),
-        PseudoPlace::File { .. } => None,
+        // The latter has no handle.
+        PseudoPlace::File { .. } | PseudoPlace::Absent(_) => None,
     };
     Some((view.handle(place)?.encode(), attr))
 }
@@ -136,6 +137,9 @@ fn readdir(view: &View, (dir, own): (FileId, fattr3), args: &Readdir, to: &mut V
     ];
     let dots = dots.into_iter().filter(|entry| entry.0 > args.cookie);
     let children = view.list(dir, args.cookie).into_iter().flatten();
+    // Referrals are of version 4.
+    let is_there = |place: &PseudoPlace| !matches!(place, PseudoPlace::Absent(_));
+    let children = children.filter(|(.., place)| is_there(place));
     let children = children.map(|(id, name, place)| (id, name.as_bytes(), id, place));
     let begin = to.len();
     nfsstat3::NFS3_OK.encode(to);

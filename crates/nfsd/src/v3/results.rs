@@ -171,7 +171,7 @@ impl V3Answer<'_> {
 
     fn handle(&self, file: FileId) -> Option<[u8; Handle::BYTES]> {
         let granted = self.granted?;
-        Some(granted.export.handle(file).encode())
+        Some(granted.handle(file).encode())
     }
 
     /// GETATTR, READLINK, FSSTAT, FSINFO, PATHCONF.
@@ -219,7 +219,7 @@ impl V3Answer<'_> {
     }
 
     fn fsinfo(&self, settings: &NfsdSettings) -> FSINFO3resok {
-        let info = self.granted.expect(KNOWN).export.fs().info();
+        let info = self.granted.expect(KNOWN).fs.info();
         let io_bytes_max = settings.io_bytes_max;
         FSINFO3resok {
             obj_attributes: self.after(0),
@@ -243,7 +243,7 @@ impl V3Answer<'_> {
     }
 
     fn pathconf(&self) -> PATHCONF3resok {
-        let info = self.granted.expect(KNOWN).export.fs().info();
+        let info = self.granted.expect(KNOWN).fs.info();
         PATHCONF3resok {
             obj_attributes: self.after(0),
             linkmax: info.links_max,
@@ -344,7 +344,7 @@ impl V3Answer<'_> {
     }
 
     fn commit(&self, to: &mut Vec<u8>) {
-        let verifier = || self.granted.expect(KNOWN).export.fs().verifier();
+        let verifier = || self.granted.expect(KNOWN).fs.verifier();
         match self.is_ok() {
             true => COMMIT3res::NFS3_OK(COMMIT3resok {
                 file_wcc: self.wcc(0),

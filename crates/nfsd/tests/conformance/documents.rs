@@ -223,7 +223,7 @@ const UNMET: &[(nfsstat4, &str)] = &[
     (NFS4ERR_BAD_SESSION_DIGEST, "only of SSV"),
     (NFS4ERR_HASH_ALG_UNSUPP, "only of SSV"),
     (NFS4ERR_WRONG_CRED, "only of SSV"),
-    (NFS4ERR_MOVED, "only of file systems that move"),
+    (NFS4ERR_MOVED, "tried in `referrals`"),
     (NFS4ERR_LEASE_MOVED, "only of file systems that move"),
     (NFS4ERR_FHEXPIRED, "only of file systems that move"),
     (

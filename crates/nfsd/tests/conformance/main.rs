@@ -14,6 +14,7 @@ mod names;
 mod opens;
 mod rdma;
 mod recovery;
+mod referrals;
 mod rpc;
 mod sessions;
 mod v3;
@@ -161,7 +162,9 @@ fn without_sockets_by_rdma() {
 
 /// A target that runs here, with RDMA as `rdma` says.
 fn target(rdma: server::RdmaSpec) -> (server::Running, std::net::SocketAddr) {
-    use server::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
+    use server::nfs::{
+        Clients, ExportSpec, Exported, FileSystemKind, FileSystemSpec, Rule, Squash,
+    };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     drop(listener);
@@ -179,7 +182,7 @@ fn target(rdma: server::RdmaSpec) -> (server::Running, std::net::SocketAddr) {
         }],
         exports: vec![ExportSpec {
             path: "/some/where".into(),
-            file_system: "files".into(),
+            what: Exported::FileSystem("files".into()),
             rules: vec![rule],
         }],
         listeners: vec![server::ListenerSpec {

@@ -253,7 +253,7 @@ impl World {
         // OPEN needs a client; a file can also come from a link to a file
         // system's own, so it is made beside NFS.
         let fs = self.server.nfsd.exports.load();
-        let fs = fs.iter().next().unwrap().fs().clone();
+        let fs = fs.iter().next().unwrap().fs().unwrap().clone();
         make(&*fs, name, content);
         let mut answer = self.do_ops(&Ops::root().lookup(name).op(arg::OP_GETFH));
         answer.ok(ROOT).ok(nfs_opnum4::OP_LOOKUP);

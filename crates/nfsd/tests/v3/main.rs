@@ -411,7 +411,7 @@ fn stale_handles_and_bad_handles_are_told_apart() {
         panic!("a handle");
     };
     let exports = world.server.nfsd.exports.load();
-    let key = (exports.iter().next().unwrap().fs().info()).handle_key;
+    let key = (exports.iter().next().unwrap().fs().unwrap().info()).handle_key;
     let other = |export, instance, file| {
         let file = store::fs::FileId(file);
         let handle = Handle::file(export, instance, file, key);

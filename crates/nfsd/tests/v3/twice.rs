@@ -245,8 +245,9 @@ fn a_call_ends_when_its_export_is_removed_while_it_waits() {
     let mut world = world();
     for _ in 0..50 {
         world.server.nfsd.exports.swap(exports());
-        let exports = exports();
-        let handle = exports.iter().next().unwrap().handle(fs.root()).encode();
+        let view = nfsd::View::new(&world.server.nfsd.exports, address("192.0.2.1:700").ip());
+        let granted = view.all_granted().next().unwrap();
+        let handle = granted.handle(fs.root()).encode();
         let object = Opaque(&handle[..]);
         let record = world.record(nfs_proc3::NFSPROC3_FSINFO, &FSINFO3args { fsroot: object });
         world.server.receive(world.conn, &marked(&record));

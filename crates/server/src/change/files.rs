@@ -1,6 +1,6 @@
 //! Changes of file systems and exports.
 
-use nfsd::exports::{Rule, check_path};
+use nfsd::exports::check_path;
 use serve_nfs::{FileSystemKind, OwnMail};
 use store::fs::FileSystem;
 
@@ -43,7 +43,7 @@ impl Shared {
         let mut state = self.state();
         let fs = known(&state, name)?;
         let mut exports = state.exports.iter();
-        if let Some(export) = exports.find(|export| export.file_system == name) {
+        if let Some(export) = exports.find(|export| export.what.file_system() == Some(name)) {
             return Err(ChangeError::Exported(name.to_owned(), export.path.clone()));
         }
         state.file_systems.retain(|other| !Arc::ptr_eq(other, &fs));
@@ -73,17 +73,21 @@ impl Shared {
         let at = place(&state, path)?;
         let mut list = state.exports.clone();
         let gone = list.remove(at);
-        let fs = known(&state, &gone.file_system)?;
-        self.export(state, list, Some(fs))
+        let fs = fs_of(&state, &gone)?;
+        self.export(state, list, fs)
     }
 
-    pub(super) fn set_export(&self, path: &str, rules: Vec<Rule>) -> Result<Left, ChangeError> {
+    pub(super) fn set_export(&self, spec: ExportSpec) -> Result<Left, ChangeError> {
         let state = self.state();
-        let at = place(&state, path)?;
+        let at = place(&state, &spec.path)?;
         let mut list = state.exports.clone();
-        list[at].rules = rules;
-        let fs = known(&state, &list[at].file_system)?;
-        self.export(state, list, Some(fs))
+        if list[at].what.file_system() != spec.what.file_system() {
+            let why = format!("{} exports something else: remove it first", spec.path);
+            return Err(ChangeError::Invalid(why));
+        }
+        let fs = fs_of(&state, &spec)?;
+        list[at] = spec;
+        self.export(state, list, fs)
     }
 
     /// From now on these are the exports; it is true when nothing that began
@@ -128,6 +132,15 @@ fn exists(name: &str) -> ChangeError {
 fn known(state: &ServedState, name: &str) -> Result<Arc<dyn FileSystem>, ChangeError> {
     let fs = state.file_system(name).cloned();
     fs.ok_or_else(|| ChangeError::Unknown("file system", format!("\"{name}\"")))
+}
+
+/// The file system of an export, if it has one.
+fn fs_of(
+    state: &ServedState,
+    spec: &ExportSpec,
+) -> Result<Option<Arc<dyn FileSystem>>, ChangeError> {
+    let name = spec.what.file_system();
+    name.map(|name| known(state, name)).transpose()
 }
 
 fn place(state: &ServedState, path: &str) -> Result<usize, ChangeError> {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use host::nfs::{Access, Client, Create, Handle, Open, Params};
 use mem::{Budget, Pool};
 use reactor::{Choice, DriverConfig, EpollDriver};
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
+use server::nfs::{
+    ExportSpec, Exported, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash,
+};
 use server::{Config, Limits, ListenerSpec, Placement, Running};
 use wire::nfs4::stable_how4;
 
@@ -22,7 +24,7 @@ pub const MEMORY_MAX: u64 = 128 << 20;
 pub fn export(name: &str) -> ExportSpec {
     ExportSpec {
         path: format!("/{name}"),
-        file_system: name.into(),
+        what: Exported::FileSystem(name.into()),
         rules: vec![Rule {
             squash: Squash::None,
             ..Rule::default()

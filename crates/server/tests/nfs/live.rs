@@ -30,12 +30,12 @@ fn rules_change_under_an_open_file(backend: Choice) {
         let (mut client, root) = at(running, name);
         let open = make(&mut client, &root, "file");
         fill(&mut client, &open, b"one", 3);
-        let path = format!("/{name}");
         let set = |rules: Vec<Rule>| {
-            let path = path.clone();
-            running
-                .change(Change::SetExport { path, rules })
-                .expect("made");
+            let spec = ExportSpec {
+                rules,
+                ..export(name)
+            };
+            running.change(Change::SetExport(spec)).expect("made");
         };
         let write = |client: &mut crate::common::Caller| {
             client.write(&open, 0, (b"two", stable_how4::UNSTABLE4))

@@ -110,7 +110,7 @@ fn volume_that_is_missing_takes_only_itself_away_where_that_is_wanted() {
         file_systems: vec![gone],
         exports: vec![server::nfs::ExportSpec {
             path: "/".into(),
-            file_system: "gone".into(),
+            what: server::nfs::Exported::FileSystem("gone".into()),
             rules: vec![server::nfs::Rule::default()],
         }],
         listeners: vec![any.into()],

@@ -9,7 +9,7 @@ use host::nfs::{Access, Client, Create, Params};
 use mem::{Budget, Pool};
 use needs::each_driver;
 use reactor::{Choice, DriverConfig, EpollDriver};
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
+use server::nfs::{ExportSpec, Exported, FileSystemKind, FileSystemSpec, Rule, Squash};
 use server::{Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec};
 use store::Kind;
 use testkit::iscsi::{Pdus, cdb};
@@ -58,7 +58,7 @@ fn serve(backend: Choice, folder: &Path) -> Config {
     }];
     config.exports = vec![ExportSpec {
         path: "/files".into(),
-        file_system: "files".into(),
+        what: Exported::FileSystem("files".into()),
         rules: vec![Rule {
             squash: Squash::None,
             ..Rule::default()

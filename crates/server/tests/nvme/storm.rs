@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use machine::work::TURN_UNITS_MAX;
 use needs::each_driver;
 use reactor::Choice;
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
+use server::nfs::{ExportSpec, Exported, FileSystemKind, FileSystemSpec, Rule, Squash};
 use server::{Config, Limits, ListenerSpec, Running};
 use testkit::nfs::client::{FORE, OpenFile, PLAIN, TestClient, exchange_id, sequence};
 use testkit::nfs::compound::{
@@ -52,7 +52,7 @@ fn start(backend: Choice) -> Running {
         }],
         exports: vec![ExportSpec {
             path: "/".into(),
-            file_system: "files".into(),
+            what: Exported::FileSystem("files".into()),
             rules: vec![Rule {
                 squash: Squash::None,
                 ..Rule::default()

@@ -120,6 +120,7 @@ impl Memory {
                     clone_block_bytes: 1,
                     has_xattrs: true,
                     has_acls: true,
+                    is_read_only: false,
                 },
                 store: Arc::new(store),
                 table,

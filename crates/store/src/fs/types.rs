@@ -213,6 +213,8 @@ pub struct Info {
     pub has_xattrs: bool,
     /// All but symbolic links may have access control lists.
     pub has_acls: bool,
+    /// Every change is refused, whoever makes it.
+    pub is_read_only: bool,
 }
 
 /// Room in a file system.

@@ -92,6 +92,13 @@ impl Attributes {
         self
     }
 
+    /// With a value as it is on the wire.
+    pub fn and_raw(mut self, number: u32, value: &[u8]) -> Attributes {
+        self.words = with_bit(self.words, number);
+        self.values.extend_from_slice(value);
+        self
+    }
+
     pub fn mode(mode: u32) -> Attributes {
         Attributes::of(FATTR4_MODE, &mode)
     }
