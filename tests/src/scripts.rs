@@ -123,6 +123,8 @@ pub const NFS_STORAGE: &str = include_str!("../guest/nfs-storage.sh");
 pub const NFS_LOCKS: &str = include_str!("../guest/nfs-locks.sh");
 /// Delegations of version 4.0; behind [`STORAGE`] and [`NFS`].
 pub const NFS_CALLBACKS: &str = include_str!("../guest/nfs-callbacks.sh");
+/// Files of another server below the first; behind [`STORAGE`] and [`NFS`].
+pub const NFS_REFERRALS: &str = include_str!("../guest/nfs-referrals.sh");
 /// Access control lists; behind [`NFS_STORAGE`].
 pub const NFS_ACL: &str = include_str!("../guest/nfs-acl.sh");
 

@@ -1,9 +1,11 @@
 //! An unmodified Linux kernel as the client of a storage machine that has port 111 to itself and
-//! calls back: locks of version 3 by UDP, delegations of version 4.0 by TCP, and access control
-//! lists.
+//! calls back: locks of version 3 by UDP, delegations of version 4.0 by TCP, access control lists,
+//! and referrals to another such machine.
 
 use interop::guest::{Config, Guest, prepare};
-use interop::scripts::{LAB, NFS, NFS_ACL, NFS_CALLBACKS, NFS_LOCKS, NFS_STORAGE, STORAGE, script};
+use interop::scripts::{
+    LAB, NFS, NFS_ACL, NFS_CALLBACKS, NFS_LOCKS, NFS_REFERRALS, NFS_STORAGE, STORAGE, script,
+};
 use interop::systems::RELEASE;
 use interop::weft::binary;
 use needs::needs;
@@ -61,4 +63,12 @@ fn access_control_lists_say_what_users_of_the_kernel_may_do() {
 #[test]
 fn version_4_0_has_delegations_as_long_as_its_client_answers() {
     run("nfs-callbacks", &[NFS_CALLBACKS]);
+}
+
+/// Versions 4.2 to 4.0 find files of another server below the first, of two the one that is up.
+/// Where none is, who enters gets an error and all else goes on. Version 3 has no referrals.
+#[needs(guest)]
+#[test]
+fn referral_leads_the_kernel_to_files_of_another_server() {
+    run("nfs-referrals", &[NFS_REFERRALS]);
 }

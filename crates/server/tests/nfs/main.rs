@@ -15,6 +15,7 @@ mod memory;
 mod name_service;
 mod rate_limits;
 mod raw;
+mod referrals;
 #[path = "../shared/report.rs"]
 mod report;
 mod restart;

@@ -23,6 +23,7 @@ mod openapi;
 mod operate;
 mod packaging;
 mod printing;
+mod referrals;
 mod refused;
 mod reload;
 mod remote;
