@@ -1,7 +1,7 @@
 //! Referrals: exports whose file system is on other servers.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use server::nfs::{
@@ -32,11 +32,10 @@ pub(super) struct ReadReferral {
     locations: Vec<ReadLocation>,
 }
 
-/// One location, where it stands, and the addresses of its server.
+/// One location, and where it stands.
 struct ReadLocation {
     location: FsLocation,
     span: Range<usize>,
-    addresses: Vec<SocketAddr>,
 }
 
 impl ReadReferral {
@@ -68,14 +67,13 @@ pub(super) fn read(sink: &mut Sink, section: &Section, path: &str) -> Option<Rea
     let mut locations: Vec<ReadLocation> = Vec::new();
     for item in list {
         match location(item.value) {
-            Ok((location, _)) if locations.iter().any(|one| one.location == location) => {
+            Ok(location) if locations.iter().any(|one| one.location == location) => {
                 let text = format!("\"{}\" is in the list already", item.value);
                 sink.add(&item.span, text);
             }
-            Ok((location, addresses)) => locations.push(ReadLocation {
+            Ok(location) => locations.push(ReadLocation {
                 location,
                 span: item.span,
-                addresses,
             }),
             Err(why) => sink.add(&item.span, why),
         }
@@ -84,8 +82,8 @@ pub(super) fn read(sink: &mut Sink, section: &Section, path: &str) -> Option<Rea
     Some(ReadReferral { path, locations })
 }
 
-/// `SERVER:/PATH`, with the addresses that the server has now.
-fn location(text: &str) -> Result<(FsLocation, Vec<SocketAddr>), String> {
+/// `SERVER:/PATH`.
+fn location(text: &str) -> Result<FsLocation, String> {
     let Some((server, rest)) = text.split_once(":/") else {
         return Err(format!(
             "\"{text}\" names no server with a path: write SERVER:/PATH, as \"server2:/files\" or \
@@ -98,11 +96,11 @@ fn location(text: &str) -> Result<(FsLocation, Vec<SocketAddr>), String> {
             "\"{path}\" in \"{text}\" is no path of an export: write / or /a/b, without . and .."
         )
     })?;
-    let (server, addresses) = server_of(server, text)?;
-    Ok((FsLocation { server, path }, addresses))
+    let server = server_of(server, text)?;
+    Ok(FsLocation { server, path })
 }
 
-fn server_of(server: &str, text: &str) -> Result<(LocationServer, Vec<SocketAddr>), String> {
+fn server_of(server: &str, text: &str) -> Result<LocationServer, String> {
     let bare = server.strip_prefix('[').and_then(|ip| ip.strip_suffix(']'));
     let ip = match bare {
         Some(ip) => ip.parse().ok().map(IpAddr::V6),
@@ -131,16 +129,10 @@ fn server_of(server: &str, text: &str) -> Result<(LocationServer, Vec<SocketAddr
             ));
         }
         let address = SocketAddr::new(ip, address.port());
-        return Ok((LocationServer::Address(address), vec![address]));
+        return Ok(LocationServer::Address(address));
     }
     check_name(server, text)?;
-    match (server, NFS_PORT).to_socket_addrs() {
-        Ok(found) => Ok((LocationServer::Name(server.to_owned()), found.collect())),
-        Err(error) => Err(format!(
-            "the address of the server \"{server}\" cannot be found ({error}): write the address \
-             itself, or add the server to /etc/hosts"
-        )),
-    }
+    Ok(LocationServer::Name(server.to_owned()))
 }
 
 /// Whether what is no address is a name alone.
@@ -229,7 +221,8 @@ fn leads_back(
     seen.contains(&to)
 }
 
-/// Whether a listener serves NFS at an address of a location.
+/// Whether a listener serves NFS at the address of a location. Names are not looked up: a server of
+/// names that does not answer is to keep no file from being served.
 fn is_here(listeners: &[ListenerSpec], location: &ReadLocation) -> bool {
     let serves = |listener: &&ListenerSpec| {
         listener.protocol == Protocol::Nfs && listener.programs.has(RpcProgram::Nfs)
@@ -243,8 +236,8 @@ fn is_here(listeners: &[ListenerSpec], location: &ReadLocation) -> bool {
         listener.address.port() == address.port() && is_same
     };
     let mut serving = listeners.iter().filter(serves);
-    serving.any(|listener| {
-        let mut addresses = location.addresses.iter();
-        addresses.any(|address| is_own(listener, address))
-    })
+    match &location.location.server {
+        LocationServer::Address(address) => serving.any(|listener| is_own(listener, address)),
+        LocationServer::Name(_) => false,
+    }
 }

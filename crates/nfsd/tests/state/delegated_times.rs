@@ -144,7 +144,9 @@ fn times_are_delegated_with_a_write_delegation_that_is_to_have_them() {
         ..wants(&a, READ)
     };
     let opened = world.open_at(&mut a, at(&handle), reads).unwrap();
-    assert!(opened.delegation.is_some() && !opened.delegates_times);
+    assert!(!opened.delegates_times);
+    let set = says(&handle, opened.delegation.expect("one of reading"), (7, 7));
+    assert_eq!(world.last(&mut a, set), NFS4ERR_BAD_STATEID);
     let mut old = world.client("old", 1);
     let args = wants(&old, BOTH);
     assert_eq!(world.open(&mut old, args).map(drop), Err(NFS4ERR_INVAL));
