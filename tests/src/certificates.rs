@@ -3,12 +3,18 @@
 use crate::child::output;
 use crate::packages::Sysroot;
 use std::path::Path;
+use std::process::Command;
 
+const NEW: &str = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc";
 /// Good since long ago, as a guest's clock may be behind.
-const NEW: &str = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc \
-    -not_before 20200101000000Z -not_after 20991231235959Z";
+const LONG: &str = "-not_before 20200101000000Z -not_after 20991231235959Z";
+/// Good from now on.
+const SHORT: &str = "-days 2";
 const AUTHORITY: &str = "-keyout ca.key -out ca.pem -addext keyUsage=critical,keyCertSign";
 const OTHER: &str = "-keyout other.key -out other.pem -addext keyUsage=critical,keyCertSign";
+/// Of the same authority, a client's.
+const CLIENT: &str = "-keyout client.key -out client.pem -CA ca.pem -CAkey ca.key \
+    -addext basicConstraints=critical,CA:false -addext subjectAltName=DNS:client.example.org";
 /// Of the same authority, for days that are over.
 const EXPIRED: &str = "-keyout expired.key -out expired.pem -CA ca.pem -CAkey ca.key \
     -not_before 20200101000000Z -not_after 20200201000000Z \
@@ -45,15 +51,42 @@ pub fn make_bad(packages: &Sysroot, folder: &Path) -> Result<(), String> {
     run(packages, folder, &bad)
 }
 
+/// Makes `ca.pem`, `cert.pem` with `key.pem`, `client.pem` with `client.key`, for the DNS name
+/// `client.example.org`, and `other.pem`, another authority, by this machine's openssl.
+///
+/// # Errors
+/// What openssl says.
+pub fn make_here(folder: &Path) -> Result<(), String> {
+    for (subject, more) in [
+        ("/CN=CA of a test", AUTHORITY),
+        ("/CN=localhost", SIGNED),
+        ("/CN=client", CLIENT),
+        ("/CN=another CA", OTHER),
+    ] {
+        make_one(Command::new("openssl"), folder, SHORT, subject, more)?;
+    }
+    Ok(())
+}
+
 fn run(packages: &Sysroot, folder: &Path, made: &[(&str, &str)]) -> Result<(), String> {
     for (subject, more) in made {
         let mut openssl = packages.command("usr/bin/openssl");
-        openssl
-            .args(NEW.split_whitespace())
-            .args(["-subj", subject]);
-        openssl.args(more.split_whitespace());
         openssl.env("OPENSSL_CONF", packages.root.join("etc/ssl/openssl.cnf"));
-        output(openssl.current_dir(folder))?;
+        // The last that is said of its days counts.
+        make_one(openssl, folder, LONG, subject, more)?;
     }
     Ok(())
+}
+
+fn make_one(
+    mut openssl: Command,
+    folder: &Path,
+    days: &str,
+    subject: &str,
+    more: &str,
+) -> Result<(), String> {
+    let new = NEW.split_whitespace().chain(days.split_whitespace());
+    openssl.args(new).args(["-subj", subject]);
+    openssl.args(more.split_whitespace());
+    output(openssl.current_dir(folder)).map(drop)
 }

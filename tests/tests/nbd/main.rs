@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod tls;
+
 use interop::child::output;
 use interop::guest;
 use interop::packages::Sysroot;
@@ -67,14 +69,19 @@ struct Served {
 
 impl Served {
     fn new(name: &str, io: &str) -> Served {
-        let (sysroot, _) = guest::prepare(&RELEASE).expect("what the clients are made of");
         let address = free_address();
-        let target = WeftProcess::serve(name, &config(address, io), address);
+        let folder = tempfile::tempdir().expect("a folder");
+        Served::by(name, &config(address, io), address, folder)
+    }
+
+    /// With a configuration in which a listener has `address`, and a folder for what clients use.
+    fn by(name: &str, config: &str, address: SocketAddr, folder: tempfile::TempDir) -> Served {
+        let (sysroot, _) = guest::prepare(&RELEASE).expect("what the clients are made of");
         Served {
             sysroot,
-            target,
+            target: WeftProcess::serve(name, config, address),
             address,
-            folder: tempfile::tempdir().expect("a folder"),
+            folder,
         }
     }
 
@@ -92,6 +99,16 @@ impl Served {
         let said = output(command.args(arguments));
         let said = said.unwrap_or_else(|e| panic!("{program} {arguments:?}: {e}"));
         String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// What a program says that fails.
+    fn fail(&self, program: &str, arguments: &[&str]) -> String {
+        let mut command = self.sysroot.command(&format!("usr/bin/{program}"));
+        let ended = command.args(arguments).output().expect("it runs");
+        let said = [ended.stdout, ended.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(!ended.status.success(), "{program} {arguments:?}: {said}");
+        said
     }
 
     /// What qemu-io says, whether its steps succeed or not.
@@ -174,7 +191,6 @@ fn snapshot_is_exported_as_it_was_and_may_not_be_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let mounted = Mounted::made_by("mkfs.xfs", folder.path());
     let at = mounted.path().display();
-    let (sysroot, _) = guest::prepare(&RELEASE).expect("what the clients are made of");
     let address = free_address();
     let config = format!(
         "[[volume]]\nname = \"disk\"\nkind = \"file\"\npath = \"{at}/disk\"\nsize = \"64MiB\"\n\
@@ -182,12 +198,8 @@ fn snapshot_is_exported_as_it_was_and_may_not_be_written() {
          [[listener]]\naddress = \"{address}\"\nprotocol = \"nbd\"\n\
          [admin]\nsocket = \"admin.sock\"\n"
     );
-    let served = Served {
-        sysroot,
-        target: WeftProcess::serve("nbd-snapshot", &config, address),
-        address,
-        folder: tempfile::tempdir().expect("a folder"),
-    };
+    let of_clients = tempfile::tempdir().expect("a folder");
+    let served = Served::by("nbd-snapshot", &config, address, of_clients);
     let (there, back) = (served.path("there.img"), served.path("back.img"));
     let bytes = image(&there);
     served.run("nbdcopy", &["--flush", &there, &served.url("disk")]);
