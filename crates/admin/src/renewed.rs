@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use tls::RenewedTls;
+use tls::Renewed;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -26,7 +26,7 @@ pub(crate) async fn look_at_files(
 
 /// Takes the files of a section where they are others by now, and tells of it. Wrong ones change
 /// nothing but what is told.
-pub(crate) fn look(section: &str, tls: &RenewedTls) {
+pub(crate) fn look(section: &str, tls: &dyn Renewed) {
     match tls.look() {
         None => {}
         Some(Ok(())) => {
@@ -51,7 +51,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use tls::{ServerSide, TlsFiles};
+    use tls::{RenewedTls, ServerSide, TlsFiles};
     use tokio::time::{sleep, timeout};
 
     use super::*;
@@ -99,7 +99,7 @@ mod tests {
             assert!(Arc::ptr_eq(&tls.side(), &second), "the old one holds still");
         };
         let looked = tls.clone();
-        let looks = look_at_files(move || look("[admin.tls]", &looked), SOON);
+        let looks = look_at_files(move || look("[admin.tls]", &*looked), SOON);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build();

@@ -13,7 +13,7 @@ use control::{
     with_secrets_hidden,
 };
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
-use tls::RenewedTls;
+use tls::{Renewed, RenewedTls};
 use tokio::sync::Semaphore;
 
 use crate::audit::MADE;
@@ -323,17 +323,20 @@ impl ServedFile {
     }
 
     /// What TLS is spoken by, each with its section.
-    fn tls(&self) -> impl Iterator<Item = (&'static str, &RenewedTls)> {
+    fn tls(&self) -> impl Iterator<Item = (&'static str, &dyn Renewed)> {
         let admin = self.places.get().and_then(|places| places.tls.as_deref());
         let nfs = self.running.nfs_tls().map(|tls| &**tls);
-        let nbd = self.running.nbd_tls().map(|tls| &**tls);
-        let all = [
+        let nbd = self.running.nbd_tls();
+        let certificates = nbd.and_then(|tls| tls.certificates.as_deref());
+        let of_files = [
             ("[admin.tls]", admin),
             ("[nfs.tls]", nfs),
-            ("[nbd.tls]", nbd),
+            ("[nbd.tls]", certificates),
         ];
-        all.into_iter()
-            .filter_map(|(section, tls)| Some((section, tls?)))
+        let of_files = of_files.map(|(section, tls)| Some((section, tls? as &dyn Renewed)));
+        let psks = nbd.and_then(|tls| tls.psks.as_deref());
+        let psks = psks.map(|psks| ("[nbd.tls] psk_file", psks as &dyn Renewed));
+        of_files.into_iter().chain([psks]).flatten()
     }
 
     /// Takes files of TLS that are others by now. Blocks.
@@ -354,7 +357,7 @@ impl ServedFile {
         let mut warnings = notes_of_groups(&self.admin().groups);
         warnings.extend(locked(&self.shown).unread.iter().cloned());
         let wrong =
-            |(section, tls): (&str, &RenewedTls)| Some(renewed::warning(section, &tls.wrong()?));
+            |(section, tls): (&str, &dyn Renewed)| Some(renewed::warning(section, &tls.wrong()?));
         warnings.extend(self.tls().filter_map(wrong));
         let mismatches = self.running.checksum_mismatches();
         warnings.extend(mismatches.iter().filter_map(note_of_mismatches));

@@ -126,6 +126,20 @@ pub(crate) fn alternative_name(text: &str) -> Result<String, String> {
     })
 }
 
+/// That one of the names of certificates in the `clients` of an export looks like a pattern, which
+/// it is not.
+pub(crate) fn no_pattern<'n>(
+    export: &str,
+    mut names: impl Iterator<Item = &'n String>,
+) -> Option<String> {
+    let name = names.find(|name| name.contains('*'))?;
+    Some(format!(
+        "`clients` of {export}: \"{name}\" is no pattern: it lets in those whose certificate \
+         has this very name, with the asterisk; write the own name of each client in its place, \
+         as `openssl x509 -noout -ext subjectAltName` shows it"
+    ))
+}
+
 /// Whether a text is meant as one.
 pub(crate) fn is_alternative_name(text: &str) -> bool {
     let kind = text.split_once(':').map(|(kind, _)| kind);

@@ -99,9 +99,9 @@ fn why_no_tls(protocol: Protocol, file: &Section) -> Option<&'static str> {
     match protocol {
         Protocol::Iscsi => Some("`tls` is for NVMe/TCP and NBD: no iSCSI initiator speaks it"),
         Protocol::Nfs => Some("`tls` is for NVMe/TCP and NBD: of NFS exports say `xprtsec`"),
-        Protocol::Nbd if !file.has("nbd") => {
-            Some("`tls` wants [nbd.tls], whose `certificate` and `key` NBD speaks TLS by")
-        }
+        Protocol::Nbd if !file.has("nbd") => Some(
+            "`tls` wants [nbd.tls], by whose `certificate` and `key`, or `psk_file`, NBD speaks TLS",
+        ),
         Protocol::NvmeTcp | Protocol::Nbd => None,
     }
 }

@@ -19,7 +19,9 @@ mod owners;
 mod referral;
 
 use crate::by_name::ByName;
-use crate::certificates::{alternative_name, is_alternative_name, out_of_time, tls_files};
+use crate::certificates::{
+    alternative_name, is_alternative_name, no_pattern, out_of_time, tls_files,
+};
 use crate::policy::{Number, Rule, count, pick, size};
 use crate::schema::{CLIENT, EXPORT, FILE_SYSTEM, KERBEROS, NFS, NFS_TLS, SCHEMA};
 use crate::source::choice;
@@ -118,17 +120,11 @@ fn pattern_of(export: &ExportSpec) -> Option<String> {
         Clients::Named(names) => &names[..],
         Clients::Any => &[],
     });
-    let mut names = names.filter_map(|name| match name {
+    let names = names.filter_map(|name| match name {
         ClientName::Certificate(name) => Some(name),
         _ => None,
     });
-    let name = names.find(|name| name.contains('*'))?;
-    Some(format!(
-        "`clients` of the export {}: \"{name}\" is no pattern: it lets in those whose certificate \
-         has this very name, with the asterisk; write the own name of each client in its place, \
-         as `openssl x509 -noout -ext subjectAltName` shows it",
-        export.path
-    ))
+    no_pattern(&format!("the export {}", export.path), names)
 }
 
 /// That exports want TLS which is not there.

@@ -364,7 +364,16 @@ pub const SCHEMA: &[Keys] = &[
     ),
     (NFS_TLS, TLS_FILES),
     (NBD, &[key("tls", Takes::Table(NBD_TLS))]),
-    (NBD_TLS, TLS_FILES),
+    (
+        NBD_TLS,
+        &[
+            key("certificate", Takes::File),
+            key("key", Takes::Secret),
+            key("client_ca", Takes::File),
+            key("client_crl", Takes::File),
+            key("psk_file", Takes::Secret),
+        ],
+    ),
     (
         EXPORT,
         &[

@@ -756,6 +756,17 @@ fn the_example_loads_as_it_is_and_with_everything_in_it_live() {
     for (name, secret) in [("host", dhchap::KEY), ("ctrl", dhchap::OWN)] {
         secret_file(folder.path(), name, secret, 0o600);
     }
+    secret_file(
+        folder.path(),
+        "clients",
+        &format!("vm1:{}", "0a".repeat(16)),
+        0o600,
+    );
+    std::fs::rename(
+        folder.path().join("clients.secret"),
+        folder.path().join("clients.psk"),
+    )
+    .unwrap();
     std::fs::create_dir(folder.path().join("share")).unwrap();
     tls_files(folder.path());
     let keytab = folder.path().join("weft.keytab");

@@ -22,6 +22,16 @@ pub enum NbdClientName {
     /// A subject alternative name of their certificates with its kind, as
     /// [`tls::Certificate`] says it.
     Certificate(String),
+    /// The name of their pre-shared key, with [`OF_KEY`] before it.
+    Key(String),
+}
+
+/// What stands before the name of a pre-shared key.
+pub const OF_KEY: &str = "PSK:";
+
+/// A client by the name of its pre-shared key: no certificate has a name of that kind.
+pub(crate) fn name_of_key(name: &str) -> String {
+    format!("{OF_KEY}{name}")
 }
 
 impl NbdClientName {
@@ -41,7 +51,9 @@ impl NbdClientName {
     fn has(&self, client: &NbdClient) -> bool {
         match self {
             NbdClientName::Network(network) => network.has(client.address),
-            NbdClientName::Certificate(name) => client.names.contains(name),
+            NbdClientName::Certificate(name) | NbdClientName::Key(name) => {
+                client.names.contains(name)
+            }
         }
     }
 }
@@ -50,7 +62,7 @@ impl fmt::Display for NbdClientName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NbdClientName::Network(network) => network.fmt(out),
-            NbdClientName::Certificate(name) => out.write_str(name),
+            NbdClientName::Certificate(name) | NbdClientName::Key(name) => out.write_str(name),
         }
     }
 }
@@ -59,7 +71,7 @@ impl fmt::Display for NbdClientName {
 #[derive(Clone)]
 pub(crate) struct NbdClient {
     pub address: IpAddr,
-    /// Subject alternative names of the certificate that it has shown.
+    /// Subject alternative names of the certificate that it has shown, or that of its key.
     pub names: Arc<[String]>,
 }
 

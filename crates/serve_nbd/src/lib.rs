@@ -29,10 +29,11 @@ use store::reservation::Grant;
 
 use self::exports::NbdClient;
 
-pub use self::exports::{NbdClientName, NbdExportSpec, NbdExports, ServedExport};
+pub use self::exports::{NbdClientName, NbdExportSpec, NbdExports, OF_KEY, ServedExport};
 pub use self::service::{ExportMail, NbdMail, NbdService};
+pub use self::transport_security::{NbdSecrets, NbdTlsSpec};
 pub use nbd::{NbdSettings, NbdTls};
-pub use tls::{RenewedTls, ServerSide, TlsFiles};
+pub use tls::{RenewedPsks, RenewedTls, TlsFiles};
 
 /// Where the answer to a request comes from.
 pub type RequestWork = VolumeWork<NbdReply>;

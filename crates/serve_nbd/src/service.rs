@@ -6,10 +6,10 @@ use engine::{Post, Shared};
 use machine::locked;
 use nbd::NbdSettings;
 use store::Volume;
-use tls::RenewedTls;
 
 use crate::NbdReply;
 use crate::exports::NbdExports;
+use crate::transport_security::NbdSecrets;
 
 /// What reactors tell each other about NBD connections.
 pub enum ExportMail {
@@ -27,7 +27,7 @@ pub struct NbdService {
     /// What a connection may do.
     pub(crate) settings: NbdSettings,
     /// By which TLS is offered; `None`: it is not.
-    pub tls: Option<Arc<RenewedTls>>,
+    pub tls: Option<NbdSecrets>,
     pub(crate) post: Arc<dyn Post<NbdMail>>,
     exports: Mutex<NbdExports>,
 }
@@ -38,7 +38,7 @@ impl NbdService {
         shared: Arc<Shared>,
         post: Arc<dyn Post<NbdMail>>,
         settings: NbdSettings,
-        tls: Option<Arc<RenewedTls>>,
+        tls: Option<NbdSecrets>,
     ) -> NbdService {
         NbdService {
             shared,

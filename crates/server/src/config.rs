@@ -13,7 +13,7 @@ use nvmf::rdma::CrcPolicy;
 use nvmf::transport::{Transport, Transports};
 use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 pub use serve_iscsi::Ana;
-use serve_nbd::NbdExportSpec;
+use serve_nbd::{NbdExportSpec, NbdTlsSpec};
 use serve_nfs::{
     ExportSpec, Exported, FileSystemSpec, NfsSettings, QuotaSpec, RpcPrograms, TlsFiles,
 };
@@ -40,7 +40,7 @@ pub struct Config {
     /// What volumes are served over NBD, and to which clients.
     pub nbd_exports: Vec<NbdExportSpec>,
     /// What NBD speaks TLS by; `None`: it is not offered.
-    pub nbd_tls: Option<TlsFiles>,
+    pub nbd_tls: Option<NbdTlsSpec>,
     /// Where hosts come in; a listener's number is its place in this list.
     pub listeners: Vec<ListenerSpec>,
     /// Other discovery services that this one names.

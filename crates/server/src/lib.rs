@@ -66,7 +66,7 @@ pub use examine::{Finding, examine};
 pub use kept_volumes::KeptVolumes;
 pub use nvmf::transport::Transports;
 pub use report::{COUNTS, Count, CountKind, Report};
-pub use serve_nbd::{NbdClientName, NbdExportSpec};
+pub use serve_nbd::{NbdClientName, NbdExportSpec, NbdTlsSpec, OF_KEY};
 pub use serve_nfs as nfs;
 pub use serve_nvme::NOT_AUTHENTICATED;
 pub use served::Served;

@@ -687,8 +687,7 @@ fn nbd_of(
     config: &Config,
     (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
 ) -> Result<serve_nbd::NbdService, StartError> {
-    let tls = config.nbd_tls.as_ref();
-    let tls = tls.map(|files| RenewedTls::read(files, ServerSide::for_nbd));
+    let tls = config.nbd_tls.as_ref().map(serve_nbd::NbdSecrets::read);
     let tls = tls.transpose().map_err(StartError::NbdTls)?;
     let settings = serve_nbd::NbdSettings {
         in_flight_max: config.limits.queue_entries_max,
@@ -850,7 +849,7 @@ impl Running {
     }
 
     /// What NBD speaks TLS by, if it does.
-    pub fn nbd_tls(&self) -> Option<&Arc<RenewedTls>> {
+    pub fn nbd_tls(&self) -> Option<&serve_nbd::NbdSecrets> {
         self.shared.nbd.tls.as_ref()
     }
 

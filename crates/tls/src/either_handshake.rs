@@ -1,6 +1,7 @@
 //! A handshake, whichever library makes it.
 
 use crate::certificate_handshake::CertificateHandshake;
+use crate::choice_handshake::ChoiceHandshake;
 use crate::handshake::{HandshakeError, HandshakeStep};
 use crate::psk_handshake::PskHandshake;
 
@@ -12,6 +13,8 @@ pub enum Handshake {
     Psk(Box<PskHandshake>),
     /// By certificates.
     Certificate(Box<CertificateHandshake>),
+    /// By either, as the client offers.
+    Choice(Box<ChoiceHandshake>),
 }
 
 impl Handshake {
@@ -24,6 +27,7 @@ impl Handshake {
             },
             Handshake::Psk(handshake) => handshake.step(input),
             Handshake::Certificate(handshake) => handshake.step(input),
+            Handshake::Choice(handshake) => handshake.step(input),
         }
     }
 }
@@ -37,5 +41,11 @@ impl From<PskHandshake> for Handshake {
 impl From<CertificateHandshake> for Handshake {
     fn from(handshake: CertificateHandshake) -> Handshake {
         Handshake::Certificate(Box::new(handshake))
+    }
+}
+
+impl From<ChoiceHandshake> for Handshake {
+    fn from(handshake: ChoiceHandshake) -> Handshake {
+        Handshake::Choice(Box::new(handshake))
     }
 }

@@ -29,6 +29,12 @@ pub enum HandshakeError {
     /// No key is offered.
     #[error("it offers no pre-shared key: connect with --tls, with the key in the host's keyring")]
     NoPsk,
+    /// The same of a protocol whose clients have keys by name.
+    #[error(
+        "it offers no pre-shared key, and there is no certificate here: connect with a key of \
+         `psk_file` (`tls-psk-file=` of libnbd, `tls-creds-psk` of QEMU)"
+    )]
+    NoPskOfClient,
     /// Keys without a key exchange, which NVMe/TCP does not allow.
     #[error("it offers pre-shared keys without a key exchange (psk_ke), which is not allowed")]
     NoKeyExchange,
@@ -44,6 +50,12 @@ pub enum HandshakeError {
         said = said(.0), remedy = of_unknown(.0)
     )]
     UnknownIdentity(String),
+    /// No client has the name.
+    #[error(
+        "`psk_file` has no key of the name that it says, \"{}\": give it a line there, or the \
+         client a name that has one", said(.0)
+    )]
+    UnknownName(String),
     /// The key of the identity has expired, or was revoked in its keyring.
     #[error(
         "the key of the TLS identity \"{said}\" has expired or was revoked: {remedy}",
@@ -140,12 +152,14 @@ impl HandshakeError {
             HandshakeError::Version => Alert::ProtocolVersion,
             HandshakeError::NotSpoken
             | HandshakeError::NoPsk
+            | HandshakeError::NoPskOfClient
             | HandshakeError::NoKeyExchange
             | HandshakeError::Certificate(_)
             | HandshakeError::Alert(_)
             | HandshakeError::Failed(_) => Alert::HandshakeFailure,
             HandshakeError::NoKeys
             | HandshakeError::UnknownIdentity(_)
+            | HandshakeError::UnknownName(_)
             | HandshakeError::Expired(_)
             | HandshakeError::OldDerivation(_) => Alert::UnknownPskIdentity,
             HandshakeError::BadRecord => Alert::BadRecordMac,
@@ -162,10 +176,12 @@ impl HandshakeError {
             HandshakeError::Malformed => "malformed",
             HandshakeError::NotSpoken => "not-spoken",
             HandshakeError::Version => "version",
-            HandshakeError::NoPsk => "no-psk",
+            HandshakeError::NoPsk | HandshakeError::NoPskOfClient => "no-psk",
             HandshakeError::NoKeyExchange => "no-key-exchange",
             HandshakeError::NoKeys => "no-keys",
-            HandshakeError::UnknownIdentity(_) => "unknown-identity",
+            HandshakeError::UnknownIdentity(_) | HandshakeError::UnknownName(_) => {
+                "unknown-identity"
+            }
             HandshakeError::Expired(_) => "expired",
             HandshakeError::WrongKey(_) => "wrong-key",
             HandshakeError::OtherBinder(_) => "other-binder",
@@ -255,6 +271,7 @@ mod tests {
         let long = "a".to_owned() + &"ü".repeat(6000);
         for error in [
             HandshakeError::UnknownIdentity(long.clone()),
+            HandshakeError::UnknownName(long.clone()),
             HandshakeError::Expired(long.clone()),
             HandshakeError::WrongKey(long.clone()),
             HandshakeError::OtherBinder(long.clone()),

@@ -159,6 +159,11 @@ impl<'a> Offer<'a> {
         Some(offer)
     }
 
+    /// Whether it offers pre-shared keys, known or not.
+    pub fn offers_keys(&self) -> bool {
+        self.keys.is_some()
+    }
+
     /// A key, if the cipher suite that goes with it is offered (RFC 8446, appendix B.4), and a
     /// group.
     fn usable(&self, psk: TlsPsk) -> Result<TlsPsk, HandshakeError> {

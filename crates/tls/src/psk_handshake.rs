@@ -41,6 +41,11 @@ pub trait KnownPsks: Send + Sync {
         false
     }
 
+    /// Why there is no connection, in the words of the protocol.
+    fn in_words(&self, error: HandshakeError) -> HandshakeError {
+        error
+    }
+
     /// Which derivations clients may have.
     fn compat(&self) -> PskCompat {
         PskCompat::Auto
@@ -128,7 +133,7 @@ impl PskHandshake {
                     HandshakeError::UnknownIdentity(_) if !known.has_any() => {
                         HandshakeError::NoKeys
                     }
-                    error => error,
+                    error => known.in_words(error),
                 })?);
             }
             let psk = self

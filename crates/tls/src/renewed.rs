@@ -27,27 +27,80 @@ pub struct TlsFiles {
 /// [`ServerSide::for_nbd`].
 pub type MakeSide = fn(Identity, Option<ClientAuthorities>) -> Result<ServerSide, String>;
 
-/// What a server shows and asks, of files as they were when they were last good.
-#[derive(Debug)]
-pub struct RenewedTls {
-    files: TlsFiles,
-    make: MakeSide,
-    now: Mutex<TlsRead>,
+/// What is looked at again while weft runs.
+pub trait Renewed {
+    /// Why what is there now is not taken; `None`: it is.
+    fn wrong(&self) -> Option<String>;
+
+    /// Takes what is another than was read last; `None`: it is not. Blocks.
+    ///
+    /// # Errors
+    /// What of it cannot be used: what was read before holds still.
+    fn look(&self) -> Option<Result<(), String>>;
 }
 
-/// What the files were when they were read last.
+/// What was read, as it was when it was last good.
 #[derive(Debug)]
-struct TlsRead {
-    side: Arc<ServerSide>,
-    /// What the files were like when they were read.
+pub(crate) struct Renewing<T>(Mutex<ReadLast<T>>);
+
+#[derive(Debug)]
+struct ReadLast<T> {
+    value: T,
+    /// What the places were like when they were read.
     stamps: Vec<FileStamp>,
     /// Why what is there now is not taken.
     wrong: Option<String>,
 }
 
+impl<T: Clone> Renewing<T> {
+    pub(crate) fn new(value: T, stamps: Vec<FileStamp>) -> Renewing<T> {
+        Renewing(Mutex::new(ReadLast {
+            value,
+            stamps,
+            wrong: None,
+        }))
+    }
+
+    pub(crate) fn get(&self) -> T {
+        self.locked().value.clone()
+    }
+
+    pub(crate) fn wrong(&self) -> Option<String> {
+        self.locked().wrong.clone()
+    }
+
+    /// Reads again where places are not like `stamps`, which were made before.
+    pub(crate) fn look(
+        &self,
+        stamps: Vec<FileStamp>,
+        read: impl FnOnce() -> Result<T, String>,
+    ) -> Option<Result<(), String>> {
+        if std::mem::replace(&mut self.locked().stamps, stamps.clone()) == stamps {
+            return None;
+        }
+        // Connections that come meanwhile do not wait for a disk.
+        let read = read();
+        let mut now = self.locked();
+        now.wrong = read.as_ref().err().cloned();
+        Some(read.map(|value| now.value = value))
+    }
+
+    fn locked(&self) -> MutexGuard<'_, ReadLast<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a server shows and asks, of files as they were when they were last good.
+#[derive(Debug)]
+pub struct RenewedTls {
+    files: TlsFiles,
+    make: MakeSide,
+    now: Renewing<Arc<ServerSide>>,
+}
+
 /// What shows that a file, or a key of the kernel, is another than before.
 #[derive(Clone, Debug, PartialEq)]
-enum FileStamp {
+pub(crate) enum FileStamp {
     /// Inode, length and time, or that it cannot be seen.
     File(Result<(u64, u64, i64, i64), io::ErrorKind>),
     Key(KeyNow),
@@ -61,11 +114,7 @@ impl RenewedTls {
     pub fn read(files: &TlsFiles, make: MakeSide) -> Result<Arc<RenewedTls>, String> {
         let stamps = stamps_of(files);
         Ok(Arc::new(RenewedTls {
-            now: Mutex::new(TlsRead {
-                side: side_of(files, make)?,
-                stamps,
-                wrong: None,
-            }),
+            now: Renewing::new(side_of(files, make)?, stamps),
             files: files.clone(),
             make,
         }))
@@ -78,34 +127,19 @@ impl RenewedTls {
 
     /// For the next connection.
     pub fn side(&self) -> Arc<ServerSide> {
-        self.locked().side.clone()
+        self.now.get()
+    }
+}
+
+impl Renewed for RenewedTls {
+    fn wrong(&self) -> Option<String> {
+        self.now.wrong()
     }
 
-    /// Why what the files are now is not taken; `None`: it is.
-    pub fn wrong(&self) -> Option<String> {
-        self.locked().wrong.clone()
-    }
-
-    /// Takes the files where they are others than those that were read last; `None`: they are
-    /// not. Blocks.
-    ///
-    /// # Errors
-    /// What of them cannot be used: what was read before holds still.
-    pub fn look(&self) -> Option<Result<(), String>> {
+    fn look(&self) -> Option<Result<(), String>> {
         // What changes while it is read is read again at the next look.
         let stamps = stamps_of(&self.files);
-        if std::mem::replace(&mut self.locked().stamps, stamps.clone()) == stamps {
-            return None;
-        }
-        // Connections that come meanwhile do not wait for a disk.
-        let read = side_of(&self.files, self.make);
-        let mut now = self.locked();
-        now.wrong = read.as_ref().err().cloned();
-        Some(read.map(|side| now.side = side))
-    }
-
-    fn locked(&self) -> MutexGuard<'_, TlsRead> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        self.now.look(stamps, || side_of(&self.files, self.make))
     }
 }
 
@@ -124,16 +158,21 @@ fn stamps_of(files: &TlsFiles) -> Vec<FileStamp> {
         client_ca,
         client_crl,
     } = files;
-    let stamp = |path: &Path| {
-        let there = fs::metadata(path).map_err(|error| error.kind())?;
-        Ok((there.ino(), there.len(), there.mtime(), there.mtime_nsec()))
-    };
-    let of_key = match key.file() {
-        Ok(path) => FileStamp::File(stamp(&path)),
-        Err(_) => FileStamp::Key(key.key_now()),
-    };
     let files = [Some(certificate), client_ca.as_ref(), client_crl.as_ref()];
-    let files = files.into_iter().flatten();
-    let files = files.map(|path| FileStamp::File(stamp(path)));
-    files.chain([of_key]).collect()
+    let files = files.into_iter().flatten().map(|path| file_stamp(path));
+    files.chain([place_stamp(key)]).collect()
+}
+
+fn file_stamp(path: &Path) -> FileStamp {
+    let there = fs::metadata(path).map_err(|error| error.kind());
+    FileStamp::File(
+        there.map(|there| (there.ino(), there.len(), there.mtime(), there.mtime_nsec())),
+    )
+}
+
+pub(crate) fn place_stamp(place: &SecretPlace) -> FileStamp {
+    match place.file() {
+        Ok(path) => file_stamp(&path),
+        Err(_) => FileStamp::Key(place.key_now()),
+    }
 }

@@ -1,7 +1,8 @@
-//! NBD over TLS: by certificates.
+//! NBD over TLS: by certificates and by pre-shared keys.
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use interop::certificates;
@@ -184,6 +185,134 @@ fn qemu_converts_compares_and_writes_over_tls() {
         assert!(said.contains(why), "{client}: {said}");
     }
     secured.served.target.expect_orderly_end();
+}
+
+/// Two exports of one volume: for the client whose key is called alice, and for bob's.
+fn config_with_keys(address: SocketAddr, folder: &Path, of_certificates: &str) -> String {
+    let folder = folder.display();
+    format!(
+        r#"
+[[volume]]
+name = "disk"
+kind = "ram"
+size = "64MiB"
+[nbd.tls]
+psk_file = "{folder}/clients.psk"
+{of_certificates}
+[[nbd_export]]
+name = "hers"
+volume = "disk"
+clients = ["PSK:alice"]
+[[nbd_export]]
+name = "his"
+volume = "disk"
+clients = ["PSK:bob"]
+[[listener]]
+address = "{address}"
+protocol = "nbd"
+tls = "required"
+[admin]
+socket = "admin.sock"
+"#
+    )
+}
+
+/// Clients with keys: alice, one with another key of that name, and one that has none.
+fn with_keys(name: &str, of_certificates: impl Fn(&Path) -> String) -> Served {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("room");
+        fs::write(&path, text).expect("room");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
+    };
+    let line = |name: &str, byte: &str| format!("{name}:{}\n", byte.repeat(32));
+    write("clients.psk", line("alice", "a1") + &line("bob", "b2"));
+    for (client, name, byte) in [
+        ("alice", "alice", "a1"),
+        ("forged", "alice", "b2"),
+        ("carol", "carol", "a1"),
+    ] {
+        write(&format!("{client}/keys.psk"), line(name, byte));
+    }
+    let address = free_address();
+    let certificates = of_certificates(folder.path());
+    let config = config_with_keys(address, folder.path(), &certificates);
+    Served::by(name, &config, address, folder)
+}
+
+/// libnbd's way to an export by a client's key.
+fn url_by_key(served: &Served, client: &str, export: &str) -> String {
+    let (user, at) = (client.replace("forged", "alice"), served.address);
+    let keys = served.path(&format!("{client}/keys.psk"));
+    format!("nbds://{user}@{at}/{export}?tls-psk-file={keys}")
+}
+
+#[needs(guest)]
+#[test]
+fn libnbd_and_qemu_are_known_by_their_keys() {
+    let served = with_keys("nbd-psk", |_| String::new());
+    let listed = served.run("nbdinfo", &["--list", &url_by_key(&served, "alice", "")]);
+    assert!(
+        listed.contains("with TLS") && listed.contains("export=\"hers\""),
+        "{listed}"
+    );
+    assert!(!listed.contains("his"), "{listed}");
+    let (there, back) = (served.path("there.img"), served.path("back.img"));
+    let bytes = image(&there);
+    let url = url_by_key(&served, "alice", "hers");
+    served.run("nbdcopy", &["--flush", &there, &url]);
+    served.run("nbdcopy", &[&url, &back]);
+    assert!(fs::read(&back).expect("what came back") == bytes);
+    let (keys, port) = (served.path("alice"), served.address.port());
+    let credentials = format!("tls-creds-psk,id=tls,endpoint=client,username=alice,dir={keys}");
+    let disk = format!("driver=nbd,host=127.0.0.1,port={port},export=hers,tls-creds=tls");
+    let of_disk = ["--object", &credentials, "--image-opts", &disk];
+    let info = served.run("qemu-img", &[&["info"], &of_disk[..]].concat());
+    assert!(info.contains("64 MiB"), "{info}");
+    for (client, alert, why) in [
+        (
+            "forged",
+            "decrypt",
+            "the key of the TLS identity \"alice\" is another",
+        ),
+        (
+            "carol",
+            "PSK",
+            "`psk_file` has no key of the name that it says, \"carol\"",
+        ),
+    ] {
+        let said = served.fail("nbdinfo", &[&url_by_key(&served, client, "hers")]);
+        assert!(said.contains("gnutls_handshake"), "{alert}: {said}");
+        let told = served.target.run(&["refusals"]);
+        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(told.contains(why), "{client}: {told}");
+    }
+    served.target.expect_orderly_end();
+}
+
+#[needs(guest, program("openssl"))]
+#[test]
+fn certificates_and_keys_are_taken_at_one_listener() {
+    let served = with_keys("nbd-psk-or-certificate", |folder| {
+        certificates::make_here(folder).expect("certificates");
+        let unshown = folder.join("unshown");
+        fs::create_dir(&unshown).expect("a folder");
+        fs::copy(folder.join("ca.pem"), unshown.join("ca-cert.pem")).expect("there");
+        let at = folder.display();
+        format!("certificate = \"{at}/cert.pem\"\nkey = \"{at}/key.pem\"")
+    });
+    let by_key = url_by_key(&served, "alice", "hers");
+    let size = served.run("nbdinfo", &["--size", &by_key]);
+    assert_eq!(size.trim(), "67108864");
+    let by_certificate = format!(
+        "nbds://{}/?tls-certificates={}",
+        served.address,
+        served.path("unshown")
+    );
+    let listed = served.run("nbdinfo", &["--list", &by_certificate]);
+    assert!(!listed.contains("export="), "{listed}");
+    served.target.expect_orderly_end();
 }
 
 #[needs(guest, program("openssl"))]

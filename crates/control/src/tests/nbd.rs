@@ -126,7 +126,8 @@ fn tls_is_required_where_there_is_a_certificate_and_clients_are_named_by_theirs(
     let named = "\"192.0.2.0/24\", \"DNS:VM1.example.org\"";
     let config = read(&with_tls(folder.path(), &ca, named)).unwrap();
     assert!(config.listeners[0].requires_tls);
-    let files = config.nbd_tls.as_ref().expect("it is there");
+    let tls = config.nbd_tls.as_ref().expect("it is there");
+    let files = tls.certificates.as_ref().expect("they are there");
     assert_eq!(files.client_ca, Some(folder.path().join("ca.pem")));
     let clients = config.nbd_exports[0].clients.as_ref().expect("not any");
     let name = NbdClientName::Certificate("DNS:vm1.example.org".into());
@@ -140,12 +141,65 @@ fn tls_is_required_where_there_is_a_certificate_and_clients_are_named_by_theirs(
     let notes = crate::notes(&unjudged);
     let told = |note: &String| note.contains("\"a\": \"DNS:vm1.example.org\" lets no client in");
     assert!(notes.iter().any(told), "{notes:?}");
+    let of_pattern = with_tls(folder.path(), &ca, "\"DNS:*.example.org\"");
+    let notes = crate::notes(&read(&of_pattern).unwrap());
+    let told = |note: &String| note.contains("\"a\": \"DNS:*.example.org\" is no pattern");
+    assert!(notes.iter().any(told), "{notes:?}");
     assert_eq!(
         crate::plan::at_restart(&config, &unjudged),
         ["[nbd.tls] changes at the next start"]
     );
     let later = crate::plan::until_restart(unjudged, &config);
     assert_eq!(later.nbd_tls, config.nbd_tls);
+}
+
+#[test]
+fn keys_alone_are_enough_for_tls_and_clients_are_named_by_theirs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("clients.psk");
+    let write = |text: &str| {
+        std::fs::write(&path, text).expect("room");
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("ours");
+    };
+    write(&format!("alice:{}\n", "0a".repeat(32)));
+    let clients = "volume = \"a\"\nclients = [\"PSK:alice\"]";
+    let text = format!(
+        "{}tls = \"required\"\n[nbd.tls]\npsk_file = \"{}\"\n",
+        file(clients),
+        path.display()
+    );
+    let config = read(&text).unwrap();
+    let tls = config.nbd_tls.as_ref().expect("it is there");
+    assert_eq!(tls.certificates, None);
+    assert_eq!(tls.psk_file, Some(path.clone().into()));
+    let name = NbdClientName::Key("PSK:alice".into());
+    assert_eq!(config.nbd_exports[0].clients, Some(vec![name]));
+    let lets_none = |config| {
+        let notes = crate::notes(config);
+        let is_told =
+            |note: &String| note.contains("lets no client in: [nbd.tls] has no `psk_file`");
+        notes.iter().any(is_told)
+    };
+    assert!(!lets_none(&config));
+    assert!(lets_none(
+        &read(&text.replace("PSK:alice", "PSK:bob")).unwrap()
+    ));
+    for (from, to, why) in [
+        ("PSK:alice", "PSK:", "behind `PSK:` stands a name"),
+        (
+            "psk_file",
+            "client_ca = \"a.pem\"\npsk_file",
+            "`certificate`",
+        ),
+    ] {
+        let problems = read(&text.replace(from, to)).expect_err(why);
+        let told = problems.iter().any(|problem| problem.text.contains(why));
+        assert!(told, "{why}: {problems:?}");
+    }
+    write("alice:00");
+    let problems = read(&text).expect_err("too short");
+    let why = "`psk_file`: ";
+    assert!(problems[0].text.starts_with(why), "{problems:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use auth::psk::{Psk, PskHash};
 use auth::{HostPsk, key_lines};
 use linux_keyutils::{KeyRing, KeyRingIdentifier};
 use needs::needs;
-use tls::{RenewedTls, ServerSide};
+use tls::{Renewed as _, RenewedTls, ServerSide};
 
 use super::*;
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ::tls::records::{ContentType, EXTRA_BYTES, Opener, Plain, Sealed};
-use ::tls::{CertificateHandshake, Secured, TlsFiles, rpc_client_side};
+use ::tls::{CertificateHandshake, Renewed as _, Secured, TlsFiles, rpc_client_side};
 use host::nfs::{Client, ClientError, Params, RpcTls};
 use mem::{Budget, Pool};
 use needs::each_driver;
