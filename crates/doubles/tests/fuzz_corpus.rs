@@ -159,6 +159,19 @@ fn clients_of_the_corpus_have_requests_executed() {
 }
 
 #[test]
+fn nbd_clients_of_the_corpus_have_requests_executed_behind_starttls_alone() {
+    let folder = fuzz_folder().join("corpus/nbd_connection");
+    let executed = |name: &str| {
+        let input = fs::read(folder.join(name)).expect("it is there");
+        fuzz::nbd_requests_executed(&input)
+    };
+    assert_eq!(executed("starttls_offered"), 2);
+    assert_eq!(executed("starttls_required"), 2);
+    assert_eq!(executed("starttls_with_bytes_behind"), 0);
+    assert_eq!(executed("starttls_awaited"), 0);
+}
+
+#[test]
 fn random_compounds_execute_at_least_35_operations() {
     let mut done = 0;
     for seed in 0..150 {

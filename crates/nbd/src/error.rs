@@ -100,6 +100,12 @@ pub enum FatalError {
          connect by nbds://"
     )]
     TlsRequired,
+    /// NBD_OPT_STARTTLS where TLS is required, and not spoken yet.
+    #[error(
+        "it begins with TLS, which this listener requires (`tls = \"required\"`), and [nbd.tls] holds \
+         from the next start of weft on: restart weft"
+    )]
+    TlsAwaited,
     /// Bytes in the clear between NBD_OPT_STARTTLS and the handshake of TLS: another than the
     /// client may have put them there.
     #[error("bytes in the clear behind NBD_OPT_STARTTLS, before it has an answer")]

@@ -41,6 +41,8 @@ pub enum NbdTls {
     Offered,
     /// By all: mode FORCEDTLS.
     Required,
+    /// The same, but the server has nothing to speak it by before its next start.
+    Awaited,
 }
 
 /// What a connection may do.
@@ -77,6 +79,8 @@ pub enum NbdOp {
         /// The request.
         tag: Tag,
     },
+    /// An option was refused for that, which the user of the server wants to know.
+    Refused(FatalError),
     /// The connection ends.
     Fatal(FatalError),
 }

@@ -94,7 +94,9 @@ pub fn open(
     let (service, here) = (&local.service, (local.jobs.clone(), pool));
     let settings = NbdSettings {
         tls: match (requires_tls, &service.tls) {
-            (true, _) => NbdTls::Required,
+            (true, Some(_)) => NbdTls::Required,
+            // The listener changes at once, [nbd.tls] at the next start.
+            (true, None) => NbdTls::Awaited,
             (false, Some(_)) => NbdTls::Offered,
             (false, None) => NbdTls::Refused,
         },
@@ -156,6 +158,10 @@ impl Protocol for NbdConnection {
                 self.find();
                 true
             }
+            NbdOp::Refused(error) => {
+                self.note_refusal(RefusalKind::TLS, &error);
+                true
+            }
             NbdOp::Fatal(error) => {
                 self.note_refusal(RefusalKind::END, &error);
                 true
@@ -171,7 +177,7 @@ impl Protocol for NbdConnection {
     fn commands(op: &NbdOp) -> [Option<Tag>; 2] {
         match *op {
             NbdOp::Prepare { tag, .. } | NbdOp::Execute { tag } => [Some(tag), None],
-            NbdOp::List | NbdOp::Find | NbdOp::Fatal(_) => [None; 2],
+            NbdOp::List | NbdOp::Find | NbdOp::Refused(_) | NbdOp::Fatal(_) => [None; 2],
         }
     }
 

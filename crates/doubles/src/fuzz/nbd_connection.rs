@@ -15,10 +15,17 @@ const DISK: &str = "disk";
 /// Bytes of a read that are given memory.
 const READ_BYTES_MAX: u64 = 1 << 16;
 
-/// The stream that `records` stand for.
-fn stream_of(input: &[u8]) -> VecDeque<u8> {
+/// The mode of a record behind which the client waits until TLS has begun.
+const AWAITS_TLS: u8 = 0x3f;
+
+/// The streams that `records` stand for: the next one is sent when TLS has begun.
+fn streams_of(input: &[u8]) -> VecDeque<VecDeque<u8>> {
+    let mut streams = VecDeque::new();
     let mut stream = VecDeque::from([0, 0, 0, 3]);
     for (mode, bytes) in records(input) {
+        if mode == AWAITS_TLS {
+            streams.push_back(std::mem::take(&mut stream));
+        }
         match mode >> 6 {
             1 => {
                 stream.extend(OPTION_MAGIC.to_be_bytes());
@@ -31,7 +38,8 @@ fn stream_of(input: &[u8]) -> VecDeque<u8> {
         }
         stream.extend(bytes);
     }
-    stream
+    streams.push_back(stream);
+    streams
 }
 
 fn export() -> NbdExport {
@@ -48,7 +56,8 @@ fn export() -> NbdExport {
 /// Any client against the machine. An input is 4 bytes of seed, then records: a mode, a length (16
 /// bits, little endian) and so many bytes. The two highest bits of a mode say what stands before
 /// the bytes: nothing; the header of an option, whose kind the four lowest bits are; the magic of
-/// a request; that of an extended one.
+/// a request; that of an extended one. What stands behind a mode of 3fh is sent once TLS has
+/// begun.
 pub fn nbd_connection(input: &[u8]) {
     nbd_requests_executed(input);
 }
@@ -59,13 +68,15 @@ pub fn nbd_requests_executed(input: &[u8]) -> usize {
         return 0;
     };
     let mut random = Random::new(u64::from(u32::from_le_bytes(*seed)));
-    let mut stream = stream_of(rest);
+    let mut streams = streams_of(rest);
+    let mut stream = streams.pop_front().unwrap_or_default();
     let settings = NbdSettings {
         in_flight_max: 4,
         handshake_timeout: 1,
         tls: match seed[3] {
             0xff => NbdTls::Required,
             0xfe => NbdTls::Offered,
+            0xfd => NbdTls::Awaited,
             _ => NbdTls::Refused,
         },
     };
@@ -87,7 +98,7 @@ pub fn nbd_requests_executed(input: &[u8]) -> usize {
                     end.machine.prepared(tag);
                 }
                 NbdOp::Execute { tag } => open.push(tag),
-                NbdOp::Fatal(_) => {}
+                NbdOp::Refused(_) | NbdOp::Fatal(_) => {}
             }
         }
         if !open.is_empty() && random.one_in(2) {
@@ -103,6 +114,7 @@ pub fn nbd_requests_executed(input: &[u8]) -> usize {
         if end.machine.awaits_tls() && !end.machine.has_transmit() {
             has_moved = true;
             end.machine.tls_begun();
+            stream.extend(streams.pop_front().unwrap_or_default());
         }
         idle = if has_moved { 0 } else { idle + 1 };
     }

@@ -228,7 +228,8 @@ impl NbdServer {
             return None;
         }
         let is_for_clear = matches!(kind, option::STARTTLS | option::ABORT);
-        if self.settings.tls == NbdTls::Required && !self.is_secure && !is_for_clear {
+        let requires_tls = matches!(self.settings.tls, NbdTls::Required | NbdTls::Awaited);
+        if requires_tls && !self.is_secure && !is_for_clear {
             if kind == option::EXPORT_NAME {
                 return Some(self.fail(FatalError::TlsRequired));
             }
@@ -278,7 +279,7 @@ impl NbdServer {
                 self.phase = Phase::Asked;
                 return Some(NbdOp::List);
             }
-            option::STARTTLS => self.start_tls(),
+            option::STARTTLS => return self.start_tls(),
             option::STRUCTURED_REPLY if self.form == ReplyForm::Extended => {
                 self.refuse_option(reply::ERR_EXT_HEADER_REQD, "headers are extended already");
             }
@@ -298,9 +299,13 @@ impl NbdServer {
     /// NBD_OPT_STARTTLS: its answer is the last that goes in the clear, and what was negotiated
     /// before counts no more (section "TLS support").
     #[cold]
-    fn start_tls(&mut self) {
+    fn start_tls(&mut self) -> Option<NbdOp> {
         if self.settings.tls == NbdTls::Refused {
             self.refuse_option(reply::ERR_POLICY, "TLS is not offered here");
+        } else if self.settings.tls == NbdTls::Awaited {
+            let why = "TLS is spoken here from the next start of weft on";
+            self.refuse_option(reply::ERR_POLICY, why);
+            return Some(NbdOp::Refused(FatalError::TlsAwaited));
         } else if self.is_secure || self.option.len.get() > 0 {
             let why = "STARTTLS has no data, and comes once";
             self.refuse_option(reply::ERR_INVALID, why);
@@ -309,6 +314,7 @@ impl NbdServer {
             (self.form, self.context_of) = (ReplyForm::Simple, None);
             self.phase = Phase::AwaitsTls;
         }
+        None
     }
 
     /// What is staged between NBD_OPT_STARTTLS and TLS: the client sends nothing before it has

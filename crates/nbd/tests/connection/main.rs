@@ -746,7 +746,7 @@ mod any_bytes {
                             let answer = NbdAnswer::Done { data_len: 0 };
                             peer.end.machine.complete(tag, answer);
                         }
-                        NbdOp::Fatal(_) => {}
+                        NbdOp::Refused(_) | NbdOp::Fatal(_) => {}
                     }
                 }
                 let _ = peer.sent();

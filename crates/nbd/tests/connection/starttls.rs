@@ -17,6 +17,24 @@ fn starttls_that_is_not_offered_is_refused_and_the_connection_goes_on() {
 }
 
 #[test]
+fn tls_that_is_required_before_there_is_any_is_told_so_and_nothing_else_is_heard() {
+    let mut peer = Peer::with_tls(NbdTls::Awaited);
+    peer.option(option::GO, &go_data(DISK, &[]));
+    assert_eq!(peer.ops(), []);
+    assert_eq!(peer.reply().kind, reply::ERR_TLS_REQD);
+    peer.option(option::STARTTLS, b"");
+    assert_eq!(peer.ops(), [NbdOp::Refused(FatalError::TlsAwaited)]);
+    let told = peer.reply();
+    let words = String::from_utf8_lossy(&told.data).into_owned();
+    assert_eq!(told.kind, reply::ERR_POLICY);
+    assert!(words.contains("from the next start"), "{words}");
+    assert!(!peer.end.machine.awaits_tls());
+    peer.option(option::LIST, b"");
+    assert_eq!(peer.ops(), []);
+    assert_eq!(peer.reply().kind, reply::ERR_TLS_REQD);
+}
+
+#[test]
 fn nothing_but_starttls_and_abort_is_heard_in_the_clear_where_tls_is_required() {
     let mut peer = Peer::with_tls(NbdTls::Required);
     for kind in [option::LIST, option::GO, option::STRUCTURED_REPLY, 77] {

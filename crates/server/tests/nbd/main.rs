@@ -11,6 +11,7 @@ mod live;
 mod rate_limits;
 #[path = "../shared/running.rs"]
 mod running;
+mod starttls;
 
 use std::net::SocketAddr;
 
