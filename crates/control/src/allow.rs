@@ -6,7 +6,7 @@ use iscsi::{InitiatorAcl, Target, check_initiator_name};
 use nvmf::check_host_nqn;
 use serde_json::{Map, json};
 use server::nfs::{ClientName, Clients, ConnectedClient, ExportSpec, Net, Rule, Xprtsec};
-use server::{LastRefusal, Remedy, Served, SubsystemSpec};
+use server::{LastRefusal, NbdClientName, Remedy, Served, SubsystemSpec};
 use toml::Value;
 
 use crate::certificates::is_alternative_name;
@@ -62,12 +62,12 @@ fn client_of_nbd_export(name: &str, shown: &str, from: IpAddr, served: &Served) 
         return None;
     }
     let listed: Vec<String> = clients.iter().map(ToString::to_string).collect();
-    let wants_certificate =
-        !listed.is_empty() && listed.iter().all(|name| is_alternative_name(name));
-    if shown.is_empty() && wants_certificate {
+    let is_network = |name: &NbdClientName| matches!(name, NbdClientName::Network(_));
+    let wants_tls = !clients.is_empty() && !clients.iter().any(is_network);
+    if shown.is_empty() && wants_tls {
         return Some(Allowed {
             lines: format!(
-                "# connect by nbds:// with a certificate that `clients` of\n\
+                "# connect by nbds:// with a certificate, or a key, that `clients` of\n\
                  # [[nbd_export]] name = {} names: its address would let it in without TLS",
                 quoted(name)
             ),
@@ -434,6 +434,46 @@ mod tests {
             }],
             ..served(Vec::new(), Vec::new())
         }
+    }
+
+    #[test]
+    fn client_without_tls_is_not_let_in_by_its_address_where_certificates_or_keys_are_named() {
+        let export = server::NbdExportSpec {
+            name: "disk".to_owned(),
+            volume: "disk".to_owned(),
+            description: String::new(),
+            is_read_only: false,
+            clients: None,
+        };
+        let told = |client: NbdClientName, shown: &str| {
+            let clients = Some(vec![client]);
+            let nbd_exports = vec![server::NbdExportSpec {
+                clients,
+                ..export.clone()
+            }];
+            let served = Served {
+                nbd_exports,
+                ..served(Vec::new(), Vec::new())
+            };
+            let mut refused = refused(shown, "disk");
+            refused.host = refused.host.filter(|name| !name.is_empty());
+            allow(&refused, &served).expect("lines")
+        };
+        for client in [
+            NbdClientName::Certificate("DNS:vm1".to_owned()),
+            NbdClientName::Key("PSK:vm1".to_owned()),
+        ] {
+            let allowed = told(client.clone(), "");
+            assert!(allowed.lines.contains("connect by nbds://"), "{allowed:?}");
+            assert_eq!(allowed.edit, None);
+            let allowed = told(client.clone(), "PSK:vm2");
+            for name in [&*client.to_string(), "PSK:vm2"] {
+                assert!(allowed.lines.contains(&quoted(name)), "{allowed:?}");
+            }
+        }
+        let network = "198.51.100.0/24".parse().expect("a network");
+        let allowed = told(NbdClientName::Network(network), "");
+        assert!(allowed.edit.is_some(), "{allowed:?}");
     }
 
     #[test]

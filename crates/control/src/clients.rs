@@ -1,9 +1,13 @@
 //! What clients do to reach what is served: the commands of each system.
 
+mod nbd;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use nvmf::{DISCOVERY_NQN, HostTerms};
 use server::{ListenerSpec, SubsystemSpec};
+
+pub use self::nbd::NbdProof;
 
 /// Something that is served, and where.
 #[derive(Clone, Debug)]
@@ -37,8 +41,8 @@ pub enum ReachedObject<'a> {
     },
     /// The path of an export.
     Export(&'a str),
-    /// The name of an NBD export.
-    NbdExport(&'a str),
+    /// The name of an NBD export, and what its clients prove themselves by.
+    NbdExport(&'a str, NbdProof<'a>),
 }
 
 /// What a host proves itself by.
@@ -316,11 +320,15 @@ impl Reached<'_> {
                 &[],
             )],
             (ReachedObject::Export(path), ClientSystem::Other) => self.nfs_own(path),
-            (ReachedObject::NbdExport(name), ClientSystem::Linux) => self.nbd_linux(name),
-            (ReachedObject::NbdExport(_), ClientSystem::Esxi | ClientSystem::Windows) => {
+            (ReachedObject::NbdExport(name, proof), ClientSystem::Linux) => {
+                self.nbd_linux(name, proof)
+            }
+            (ReachedObject::NbdExport(..), ClientSystem::Esxi | ClientSystem::Windows) => {
                 vec![step("It has no NBD: take NVMe/TCP, iSCSI or NFS", &[])]
             }
-            (ReachedObject::NbdExport(name), ClientSystem::Other) => self.nbd_own(name),
+            (ReachedObject::NbdExport(name, proof), ClientSystem::Other) => {
+                self.nbd_own(name, proof)
+            }
         }
     }
 
@@ -617,32 +625,6 @@ impl Reached<'_> {
         vec![step(
             "With libnfs, as anybody",
             &[format!("nfs-ls 'nfs://{host}{path}?version=4{url_port}'")],
-        )]
-    }
-
-    fn nbd_linux(&self, name: &str) -> Vec<ClientStep> {
-        let (ip, port) = (self.address.ip(), self.address.port());
-        vec![step(
-            "From Linux, as root, with nbd-client",
-            &[
-                "modprobe nbd".to_owned(),
-                format!("nbd-client {ip} {port} /dev/nbd0 -name {}", quoted(name)),
-            ],
-        )]
-    }
-
-    fn nbd_own(&self, name: &str) -> Vec<ClientStep> {
-        let url = quoted(&format!("nbd://{}/{name}", self.address));
-        vec![step(
-            "With libnbd, QEMU or fio, as anybody",
-            &[
-                format!("nbdinfo {url}"),
-                format!("qemu-img info {url}"),
-                format!(
-                    "fio --name=nbd --ioengine=nbd --uri={url} --rw=randread --bs=4k --iodepth=32 \
-                     --size=64m"
-                ),
-            ],
         )]
     }
 

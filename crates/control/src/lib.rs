@@ -59,8 +59,8 @@ use store::memory::MemoryLimit;
 pub use allow::{Allowed, allow};
 pub use built_in::{BUILT_IN, NFS_PORT_ELSE, built_in_text, default_config};
 pub use clients::{
-    ClientStep, ClientSystem, HostProof, NvmeProof, Reached, ReachedObject, dhchap_secret_steps,
-    reachable, tls_key_steps,
+    ClientStep, ClientSystem, HostProof, NbdProof, NvmeProof, Reached, ReachedObject,
+    dhchap_secret_steps, reachable, tls_key_steps,
 };
 pub use connection_policy::explain_connection_policy;
 pub use document::{

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use control::{ClientSystem, NvmeProof, Reached, ReachedObject, reachable};
+use control::{ClientSystem, NbdProof, NvmeProof, Reached, ReachedObject, reachable};
 use server::nfs::{Clients, ExportSpec, Exported, FileSystemKind, Rule};
 use server::{Ana, Config, IscsiTargetSpec, ListenerSpec, Protocol};
 
@@ -290,11 +290,17 @@ fn nfs_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
 
 /// Those for the first NBD export, on the first listener for NBD.
 fn nbd_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
-    let name = &config.nbd_exports.first()?.name;
-    let (_, address) = first(config, addresses, |_, listener| {
+    let export = config.nbd_exports.first()?;
+    let (listener, address) = first(config, addresses, |_, listener| {
         listener.protocol == Protocol::Nbd
     })?;
-    Some(steps(ReachedObject::NbdExport(name), address))
+    let tls = config.nbd_tls.as_ref();
+    let has_certificate = tls.is_some_and(|tls| tls.certificates.is_some());
+    let proof = NbdProof::of(export, listener, has_certificate);
+    Some(steps(
+        ReachedObject::NbdExport(&export.name, proof),
+        address,
+    ))
 }
 
 /// The commands that connect from Linux, and those of programs that need no kernel.

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{Extension, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use control::{ClientSystem, NvmeProof, Reached, ReachedObject, reachable};
+use control::{ClientSystem, NbdProof, NvmeProof, Reached, ReachedObject, reachable};
 use server::Served as ServedNow;
 use web_console::{ConnectPage, Page};
 
@@ -52,7 +52,7 @@ pub(super) async fn test_by_form(
 fn asked(served: &ServedFile, pairs: &Pairs) -> Result<SelfTestRequest, Problem> {
     let bad = |detail: &str| Problem::new(StatusCode::BAD_REQUEST, detail);
     let now = served.running().served();
-    let all = all(&now);
+    let all = all(&now, shows_nbd_certificate(served));
     let to = pairs.one("to");
     let (_, what, _) = all
         .iter()
@@ -70,7 +70,7 @@ fn asked(served: &ServedFile, pairs: &Pairs) -> Result<SelfTestRequest, Problem>
             (asked.target, asked.lun) = (Some(target.to_owned()), Some(lun));
         }
         ReachedObject::Export(path) => asked.export = Some(path.to_owned()),
-        ReachedObject::NbdExport(_) => {
+        ReachedObject::NbdExport(..) => {
             return Err(bad(
                 "weft has no NBD client to try it with: run `nbdinfo` on the client",
             ));
@@ -81,7 +81,7 @@ fn asked(served: &ServedFile, pairs: &Pairs) -> Result<SelfTestRequest, Problem>
 
 fn shown(served: &ServedFile, page: &Page<'_>, pairs: &Pairs, tested: Option<SelfTest>) -> String {
     let now = served.running().served();
-    let all = all(&now);
+    let all = all(&now, shows_nbd_certificate(served));
     let asked = pairs.one("to");
     let chosen = all.iter().find(|(name, ..)| Some(&**name) == asked);
     let Some((name, what, addresses)) = chosen.or(all.first()) else {
@@ -108,7 +108,7 @@ fn shown(served: &ServedFile, page: &Page<'_>, pairs: &Pairs, tested: Option<Sel
         host_is: match what {
             ReachedObject::Subsystem { .. } => Some("as host NQN"),
             ReachedObject::Unit { .. } => Some("as initiator"),
-            ReachedObject::Export(_) | ReachedObject::NbdExport(_) => None,
+            ReachedObject::Export(_) | ReachedObject::NbdExport(..) => None,
         },
         host: pairs.one("host").unwrap_or_default().to_owned(),
         tested,
@@ -116,8 +116,17 @@ fn shown(served: &ServedFile, page: &Page<'_>, pairs: &Pairs, tested: Option<Sel
     web_console::connect(page, &shown)
 }
 
+/// Whether NBD clients are shown a certificate.
+fn shows_nbd_certificate(served: &ServedFile) -> bool {
+    let tls = served.running().nbd_tls();
+    tls.is_some_and(|tls| tls.certificates.is_some())
+}
+
 /// Everything that is served, with the addresses where it is reached: one or more.
-fn all(served: &ServedNow) -> Vec<(String, ReachedObject<'_>, Vec<SocketAddr>)> {
+fn all(
+    served: &ServedNow,
+    shows_nbd_certificate: bool,
+) -> Vec<(String, ReachedObject<'_>, Vec<SocketAddr>)> {
     let mut all = Vec::new();
     for subsystem in &served.subsystems {
         let nqn = &subsystem.nqn;
@@ -154,7 +163,10 @@ fn all(served: &ServedNow) -> Vec<(String, ReachedObject<'_>, Vec<SocketAddr>)> 
     let exports = served.nbd_exports.iter();
     all.extend(exports.map(|export| {
         let name = &*export.name;
-        let what = ReachedObject::NbdExport(name);
+        let mut listeners = served.listeners.iter().map(|(_, spec)| spec);
+        let first = listeners.find(|spec| Some(&spec.address) == addresses.first());
+        let proof = first.map(|at| NbdProof::of(export, at, shows_nbd_certificate));
+        let what = ReachedObject::NbdExport(name, proof.unwrap_or_default());
         (format!("NBD {name}"), what, addresses.clone())
     }));
     all.retain(|(.., addresses)| !addresses.is_empty());
