@@ -16,7 +16,7 @@ use admin::encoded;
 use api::{ConfigObjects, Connections, Protocol, TargetStatus};
 use clap::{Args, Subcommand, ValueEnum};
 use control::format_size;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::ask::{self, AskArgs};
 use crate::{FAILURE, USAGE};
@@ -219,30 +219,48 @@ impl ImageArgs {
         }
         let exports = ask::get(ask, "/v1/objects/nbd_export")?;
         let exports: ConfigObjects = ask::decoded(&exports)?;
-        let mut exports = exports.objects.iter().map(|object| &object.fields);
-        let export = exports.find(|fields| {
+        let exports = exports.objects.iter().map(|object| &object.fields);
+        let its = |fields: &&_| Map::get(fields, "volume") == Some(&volume.as_str().into());
+        let its: Vec<_> = exports.filter(its).collect();
+        let export = its.iter().find(|fields| {
             let is_read_only = fields.get("read_only") == Some(&true.into());
-            fields.get("volume") == Some(&volume.as_str().into()) && !(writes && is_read_only)
+            !(writes && is_read_only) && is_reached_in_the_clear(fields)
         });
         let kind = if writes { " that may be written" } else { "" };
+        let own_name = match its.is_empty() {
+            true => String::new(),
+            false => format!("name={volume}-here "),
+        };
         let export = export.ok_or_else(|| {
             failed(format!(
-                "volume {volume} has no export over NBD{kind}: `weft add nbd_export volume={volume} \
-                 clients=127.0.0.1` makes one"
+                "volume {volume} has no export over NBD{kind} for clients without TLS: `weft add \
+                 nbd_export {own_name}volume={volume} clients=127.0.0.1` makes one"
             ))
         })?;
         let name = export.get("name").and_then(Value::as_str);
         let name = name.unwrap_or(volume);
         let status: TargetStatus = ask::decoded(&ask::get(ask, "/v1/status")?)?;
+        let configured = ask::get(ask, "/v1/objects/listener")?;
+        let configured: ConfigObjects = ask::decoded(&configured)?;
+        let requires_tls = |address: SocketAddr| {
+            let mut all = configured.objects.iter().map(|object| &object.fields);
+            all.any(|fields| {
+                let own = fields.get("address").and_then(Value::as_str);
+                let is_it = own.is_some_and(|own| own.parse() == Ok(address));
+                is_it && fields.get("tls") == Some(&"required".into())
+            })
+        };
         let mut listeners: Vec<_> = status.listeners.iter().collect();
-        listeners.retain(|listener| listener.protocol == Protocol::Nbd);
+        listeners.retain(|listener| {
+            listener.protocol == Protocol::Nbd && !requires_tls(listener.address)
+        });
         // The address of this machine alone is in the clear on no network.
         listeners.sort_by_key(|listener| !listener.address.ip().is_loopback());
         let address = listeners.first().map(|listener| reached(listener.address));
         let address = address.ok_or_else(|| {
             failed(
-                "weft listens for no NBD: `weft add listener address=127.0.0.1:10809 \
-                 protocol=nbd` has it do so"
+                "weft listens for no NBD without TLS: `weft add listener \
+                 address=127.0.0.1:10809 protocol=nbd`, or another port, has it do so"
                     .to_owned(),
             )
         })?;
@@ -262,6 +280,16 @@ impl ImageArgs {
             ))),
         }
     }
+}
+
+/// Whether an export is for clients by their address, too: what they prove themselves by over TLS
+/// is not here.
+fn is_reached_in_the_clear(export: &Map<String, Value>) -> bool {
+    let Some(clients) = export.get("clients").and_then(Value::as_array) else {
+        return true;
+    };
+    let mut names = clients.iter().filter_map(Value::as_str);
+    names.any(|name| name.parse::<auth::Network>().is_ok())
 }
 
 /// An address that reaches a listener from this machine.

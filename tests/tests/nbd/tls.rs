@@ -9,7 +9,7 @@ use interop::certificates;
 use interop::weft::free_address;
 use needs::needs;
 
-use crate::{Served, image};
+use crate::{Served, image, weft_volume};
 
 /// Two exports of one volume: for any client, and for the client that shows its certificate. TLS is
 /// required at `address`, and offered at `offered`.
@@ -28,13 +28,13 @@ certificate = "{folder}/cert.pem"
 key = "{folder}/key.pem"
 client_ca = "{folder}/ca.pem"
 [[nbd_export]]
-name = "open"
-volume = "disk"
-allow_any_client = true
-[[nbd_export]]
 name = "named"
 volume = "disk"
 clients = ["DNS:client.example.org"]
+[[nbd_export]]
+name = "open"
+volume = "disk"
+allow_any_client = true
 [[listener]]
 address = "{address}"
 protocol = "nbd"
@@ -142,6 +142,33 @@ fn libnbd_copies_over_tls_what_its_certificate_is_for_over_epoll() {
 #[test]
 fn libnbd_copies_over_tls_what_its_certificate_is_for_over_io_uring() {
     libnbd("io_uring");
+}
+
+#[needs(guest, program("openssl"))]
+#[test]
+fn disk_image_goes_by_an_export_and_a_listener_that_want_no_tls() {
+    let secured = Secured::new("volume-image-tls", "auto");
+    let served = &secured.served;
+    let (there, back) = (served.path("there.img"), served.path("back.img"));
+    let bytes = image(&there);
+    for arguments in [["import", "disk", &there], ["export", "disk", &back]] {
+        let (is_done, said) = weft_volume(served, &arguments);
+        assert!(is_done, "{arguments:?}: {said}");
+    }
+    assert!(fs::read(&back).expect("what came back") == bytes);
+    for (remove, why) in [
+        (
+            format!("listener={}", secured.offered),
+            "weft listens for no NBD without TLS",
+        ),
+        ("nbd_export=open".to_owned(), "for clients without TLS"),
+    ] {
+        let (kind, name) = remove.split_once('=').expect("both");
+        served.target.run(&["rm", kind, name, "--disconnect"]);
+        let (is_done, said) = weft_volume(served, &["import", "disk", &there]);
+        assert!(!is_done && said.contains(why), "{said}");
+    }
+    secured.served.target.expect_orderly_end();
 }
 
 #[needs(guest, program("openssl"))]
