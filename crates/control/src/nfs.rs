@@ -22,6 +22,7 @@ use crate::by_name::ByName;
 use crate::certificates::{
     alternative_name, is_alternative_name, no_pattern, out_of_time, tls_files,
 };
+use crate::format_size;
 use crate::policy::{Number, Rule, count, pick, size};
 use crate::schema::{CLIENT, EXPORT, FILE_SYSTEM, KERBEROS, NFS, NFS_TLS, SCHEMA};
 use crate::source::choice;
@@ -37,13 +38,10 @@ pub(crate) struct Files {
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// One buffer holds a call's data.
-const IO_BYTES_MAX: Number = size(
-    "max_io_bytes",
-    4 * KIB,
-    mem::BUF_BYTES_MAX as u64,
-    Rule::Multiple(4096),
-);
+const IO_BYTES_MAX: Number = size("max_io_bytes", 4 * KIB, 8 * MIB, Rule::Multiple(4096));
+/// The part of `memory_max` that the data of one READ or WRITE may be: one whose user protects
+/// it by Kerberos takes twice as much, and other clients find room beside it.
+const IO_PART_MAX: u64 = 8;
 const LEASE_MS: Number = count("lease_ms", 1_000, 3_600_000);
 const GRACE_MS: Number = count("grace_ms", 0, 3_600_000);
 const MEM_SIZE: Number = size("size", MIB, 1 << 44, Rule::Any);
@@ -93,6 +91,23 @@ pub(crate) fn read(
         file_systems,
         exports,
         settings,
+    }
+}
+
+/// Whether there is memory for what clients may read and write at a time.
+pub(crate) fn fits(sink: &mut Sink, section: Option<&Section>, config: &Config) {
+    let memory_max = config.memory_max;
+    let need = IO_PART_MAX * u64::from(config.nfs.io_bytes_max);
+    if let Some(section) = section
+        && memory_max < need
+    {
+        let text = format!(
+            "`max_io_bytes` is more than an eighth of `memory_max` ({}): write less, or have \
+             `memory_max` of {} in [policy]",
+            format_size(memory_max),
+            format_size(need)
+        );
+        sink.add(&section.span_of("max_io_bytes"), text);
     }
 }
 

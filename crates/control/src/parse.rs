@@ -99,6 +99,7 @@ pub(crate) fn parse(
         limits,
         rate_limits,
     };
+    nfs::fits(sink, nfs.as_ref(), &config);
     Parsed {
         config,
         secrets: secrets.into_read(),

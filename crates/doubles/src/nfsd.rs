@@ -109,10 +109,7 @@ impl NfsdDouble {
             conns: Vec::new(),
             work: Vec::new(),
             done: Vec::new(),
-            connection: nfs::connection::RpcServerSettings {
-                io_bytes_max,
-                ..nfs::connection::RpcServerSettings::default()
-            },
+            connection: nfs::connection::RpcServerSettings::with_io(io_bytes_max),
             rdma: None,
         }
     }

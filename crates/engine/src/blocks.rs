@@ -239,7 +239,7 @@ pub trait OnVolumes: Blocks {
             self.finish(tag, (unit, offset), Ok(()), then, driver);
             return true;
         }
-        let Some(data) = payload::memory(&self.core().pool, len) else {
+        let Some(data) = CommandMemory::from_pool(&self.core().pool, len) else {
             return false;
         };
         let link = &mut self.core_mut().link;

@@ -4,7 +4,7 @@
 
 use link::{CommandMemory, Link};
 use machine::{Machine, Tag};
-use mem::{BUF_BYTES_MAX, Buf, Loan, Pool};
+use mem::{Buf, Loan, Pool};
 use store::fs::{Caller, FileId, FileSystem};
 use store::{Error, Volume, fs};
 
@@ -86,21 +86,11 @@ impl Resident for File<'_> {
     }
 }
 
-/// Memory for data of a command, in several buffers where one does not hold it; `None`
-/// while there is none.
-#[inline]
-pub fn memory(pool: &Pool, len: u32) -> Option<CommandMemory> {
-    match len <= BUF_BYTES_MAX {
-        true => pool.get(len).map(CommandMemory::owned),
-        false => pool.get_several(len).map(CommandMemory::several),
-    }
-}
-
 /// Where data of a command arrives: in what was lent for it, else in memory of its own.
 #[inline]
 pub fn destination(loan: Option<Loan>, pool: &Pool, len: u32) -> Option<CommandMemory> {
     let loan = loan.map(CommandMemory::loan);
-    loan.or_else(|| memory(pool, len))
+    loan.or_else(|| CommandMemory::from_pool(pool, len))
 }
 
 /// How a write stands.

@@ -32,29 +32,32 @@ pub enum Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// A buffer for it, which holds what goes out, or zeros; `None` where
-    /// `memory_max` leaves no room.
+    /// Memory for it, which holds what goes out, or zeros; `None` where `memory_max` leaves no
+    /// room.
     pub(crate) fn memory(&self, pool: &Pool) -> Option<Memory> {
         Some(match self {
             Payload::None => Memory::default(),
             Payload::In(into) => {
-                let buf = pool.get(into.len() as u32)?;
-                mem::zero(buf.range());
-                Memory::owned(buf)
+                let len = into.len() as u32;
+                let memory = Memory::from_pool(pool, len)?;
+                memory.each_part(0, len, mem::zero);
+                memory
             }
             Payload::Out(bytes) => {
-                let buf = pool.get(bytes.len() as u32)?;
-                mem::copy_in(buf.range(), bytes);
-                Memory::owned(buf)
+                let memory = Memory::from_pool(pool, bytes.len() as u32)?;
+                memory.put(0, bytes);
+                memory
             }
         })
     }
 
     /// Copies `len` bytes at most of what came into `memory`.
     pub(crate) fn take(&mut self, memory: &Memory, len: usize) {
-        if let (Payload::In(into), Some(range)) = (self, memory.range()) {
+        if let Payload::In(into) = self
+            && memory.has_bytes()
+        {
             let len = into.len().min(len);
-            mem::copy_out(range.slice(0, len as u32), &mut into[..len]);
+            memory.get(0, &mut into[..len]);
         }
     }
 }

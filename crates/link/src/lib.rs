@@ -36,9 +36,9 @@ enum Memory {
     Range(BufRange),
     /// The command's own.
     Buf(Buf),
-    /// The same of more than fits one: of [`BUF_BYTES_MAX`] each, but for the last.
-    Bufs(Vec<Buf>),
     Loan(Loan),
+    /// Pieces of [`BUF_BYTES_MAX`] each, but for the last: of more than one holds.
+    Several(Vec<CommandMemory>),
     /// Where it arrived: bytes of the staging buffer.
     Staged(Staged),
     /// Bytes of the machine that count as the command's.
@@ -72,10 +72,36 @@ impl CommandMemory {
         CommandMemory::new(Memory::Buf(buf))
     }
 
-    /// Data in several buffers that the command owns, of [`BUF_BYTES_MAX`] each but
-    /// for the last.
-    pub fn several(bufs: Vec<Buf>) -> Self {
-        CommandMemory::new(Memory::Bufs(bufs))
+    /// `len` bytes of a pool that the command owns, in several buffers where one does not hold
+    /// them; `None` while there are none.
+    #[inline]
+    pub fn from_pool(pool: &Pool, len: u32) -> Option<Self> {
+        if len <= BUF_BYTES_MAX {
+            return pool.get(len).map(CommandMemory::owned);
+        }
+        let bufs = pool.get_several(len)?;
+        let pieces = bufs.into_iter().map(CommandMemory::owned).collect();
+        Some(CommandMemory::several(pieces))
+    }
+
+    /// Data in several pieces, each of them a buffer or a loan, of [`BUF_BYTES_MAX`] each
+    /// but for the last.
+    pub fn several(pieces: Vec<CommandMemory>) -> Self {
+        CommandMemory::new(Memory::Several(pieces))
+    }
+
+    /// Adds a piece behind the others, all of which have [`BUF_BYTES_MAX`]; to none, it is
+    /// the only one.
+    #[inline]
+    pub fn push(&mut self, piece: CommandMemory) {
+        match &mut self.memory {
+            Memory::None => *self = piece,
+            Memory::Several(pieces) => pieces.push(piece),
+            _ => {
+                let first = std::mem::take(self);
+                *self = CommandMemory::several(vec![first, piece]);
+            }
+        }
     }
 
     /// Data in memory that a volume has lent for this command.
@@ -107,7 +133,16 @@ impl CommandMemory {
                 [piece] => Some(*piece),
                 _ => None,
             },
-            Memory::None | Memory::Bufs(_) | Memory::Staged(_) | Memory::Reserved(_) => None,
+            Memory::None | Memory::Several(_) | Memory::Staged(_) | Memory::Reserved(_) => None,
+        }
+    }
+
+    /// Whether it has bytes of its own: then [`CommandMemory::each_part`] finds them.
+    #[inline]
+    pub fn has_bytes(&self) -> bool {
+        match self.memory {
+            Memory::Range(_) | Memory::Buf(_) | Memory::Loan(_) | Memory::Several(_) => true,
+            Memory::None | Memory::Staged(_) | Memory::Reserved(_) => false,
         }
     }
 
@@ -130,14 +165,43 @@ impl CommandMemory {
 
     /// Calls `each` with the memory of `len` bytes from `offset`, in order.
     #[inline]
-    fn each_part(&self, offset: u32, len: u32, mut each: impl FnMut(BufRange)) {
+    pub fn each_part(&self, offset: u32, len: u32, mut each: impl FnMut(BufRange)) {
         match &self.memory {
             Memory::Range(range) => each(range.slice(offset, len)),
             Memory::Buf(buf) => each(buf.range().slice(offset, len)),
-            Memory::Bufs(bufs) => parts(bufs, offset, len).for_each(each),
             Memory::Loan(loan) => loan.parts(offset, len).for_each(each),
+            Memory::Several(pieces) => each_part_of(pieces, offset, len, &mut each),
             Memory::None | Memory::Staged(_) | Memory::Reserved(_) => panic!("{NO_MEMORY}"),
         }
+    }
+
+    /// Copies `bytes` into it, from `offset` on.
+    #[inline]
+    pub fn put(&self, offset: u32, bytes: &[u8]) {
+        let mut from = 0;
+        self.each_part(offset, bytes.len() as u32, |to| {
+            let part = &bytes[from..from + to.len() as usize];
+            from += part.len();
+            mem::copy_in(to, part);
+        });
+    }
+
+    /// Copies its bytes from `offset` on, as many as `into` has.
+    #[inline]
+    pub fn get(&self, offset: u32, into: &mut [u8]) {
+        let mut at = 0;
+        self.each_part(offset, into.len() as u32, |part| {
+            let end = at + part.len() as usize;
+            mem::copy_out(part, &mut into[at..end]);
+            at = end;
+        });
+    }
+
+    /// Appends `len` of its bytes from `offset` on.
+    pub fn append(&self, offset: u32, len: u32, to: &mut Vec<u8>) {
+        let at = to.len();
+        to.resize(at + len as usize, 0);
+        self.get(offset, &mut to[at..]);
     }
 
     /// Continues the CRC32C `crc` over `len` bytes from `offset`.
@@ -148,25 +212,63 @@ impl CommandMemory {
 
     /// The memory of `len` bytes from `offset` as far as it is one range.
     #[inline]
-    fn first_part(&self, offset: u32, len: u32) -> BufRange {
+    pub fn first_part(&self, offset: u32, len: u32) -> BufRange {
         match &self.memory {
             Memory::Range(range) => range.slice(offset, len),
             Memory::Buf(buf) => buf.range().slice(offset, len),
-            Memory::Bufs(bufs) => parts(bufs, offset, len).next().expect(NO_MEMORY),
             Memory::Loan(loan) => loan.parts(offset, len).next().expect(NO_MEMORY),
+            Memory::Several(pieces) => {
+                let (piece, from, len) = parts(pieces, offset, len).next().expect(NO_MEMORY);
+                piece.first_part(from, len)
+            }
             Memory::None | Memory::Staged(_) | Memory::Reserved(_) => panic!("{NO_MEMORY}"),
+        }
+    }
+
+    /// Bytes of it that others could have.
+    fn held_bytes(&self) -> u64 {
+        match &self.memory {
+            Memory::Buf(buf) => buf.len().into(),
+            Memory::Several(pieces) => pieces.iter().map(CommandMemory::held_bytes).sum(),
+            Memory::Loan(_) | Memory::None | Memory::Range(_) | Memory::Staged(_) => 0,
+            Memory::Reserved(reserved) => reserved.bytes(),
+        }
+    }
+
+    /// A batch keeps it until it is sent.
+    #[inline]
+    fn hold_in(self, batch: &mut Batch) {
+        match self.memory {
+            Memory::Buf(buf) => batch.hold(buf),
+            Memory::Loan(loan) => batch.hold(loan),
+            Memory::Several(pieces) => pieces.into_iter().for_each(|piece| piece.hold_in(batch)),
+            Memory::Reserved(reserved) => drop(reserved),
+            Memory::None | Memory::Range(_) | Memory::Staged(_) => {}
         }
     }
 }
 
-/// Where `len` bytes from `offset` of several buffers lie, in order.
-fn parts(bufs: &[Buf], offset: u32, len: u32) -> impl Iterator<Item = BufRange> {
+/// Which of several pieces have `len` bytes from `offset`, in order: each with where they
+/// begin in it, and how many it has.
+fn parts(
+    pieces: &[CommandMemory],
+    offset: u32,
+    len: u32,
+) -> impl Iterator<Item = (&CommandMemory, u32, u32)> {
     let end = offset + len;
-    let all = (0..).step_by(BUF_BYTES_MAX as usize).zip(bufs);
-    all.filter_map(move |(at, buf)| {
-        let (from, to) = (offset.max(at), end.min(at + buf.len()));
-        (from < to).then(|| buf.range().slice(from - at, to - from))
+    let all = (0..).step_by(BUF_BYTES_MAX as usize).zip(pieces);
+    all.filter_map(move |(at, piece)| {
+        let (from, to) = (offset.max(at), end.min(at + BUF_BYTES_MAX));
+        (from < to).then(|| (piece, from - at, to - from))
     })
+}
+
+/// As [`CommandMemory::each_part`].
+#[cold]
+fn each_part_of(pieces: &[CommandMemory], offset: u32, len: u32, each: &mut dyn FnMut(BufRange)) {
+    for (piece, from, len) in parts(pieces, offset, len) {
+        piece.each_part(from, len, &mut *each);
+    }
 }
 
 /// What is ready to be sent waits for payload that lies in the socket until so
@@ -267,8 +369,18 @@ impl<M: Machine> Link<M> {
     /// [`CommandMemory::several`].
     pub fn ranges(&self, tag: Tag) -> Vec<BufRange> {
         match self.data.get(usize::from(tag)).map(|data| &data.memory) {
-            Some(Memory::Bufs(bufs)) => bufs.iter().map(Buf::range).collect(),
+            Some(Memory::Several(pieces)) => {
+                pieces.iter().filter_map(CommandMemory::range).collect()
+            }
             _ => self.range(tag).into_iter().collect(),
+        }
+    }
+
+    /// A piece of the memory of `tag`, where that is [`CommandMemory::several`].
+    pub fn piece_mut(&mut self, tag: Tag, index: usize) -> Option<&mut CommandMemory> {
+        match &mut self.data.get_mut(usize::from(tag))?.memory {
+            Memory::Several(pieces) => pieces.get_mut(index),
+            _ => None,
         }
     }
 
@@ -301,12 +413,7 @@ impl<M: Machine> Link<M> {
     /// Puts bytes into the data of `tag`, from byte `offset` on.
     pub fn put(&self, tag: Tag, offset: u32, bytes: &[u8]) {
         work::spend_bytes(bytes.len() as u64);
-        let mut from = 0;
-        self.data[usize::from(tag)].each_part(offset, bytes.len() as u32, |to| {
-            let part = &bytes[from..from + to.len() as usize];
-            from += part.len();
-            mem::copy_in(to, part);
-        });
+        self.data[usize::from(tag)].put(offset, bytes);
     }
 
     /// Calls `f` with the machine, and what appends bytes of a tag's data: so many, from an
@@ -318,11 +425,7 @@ impl<M: Machine> Link<M> {
         let data = &self.data;
         f(&mut self.machine, &|tag, offset, len, to| {
             work::spend_bytes(len.into());
-            data[usize::from(tag)].each_part(offset, len, |part| {
-                let at = to.len();
-                to.resize(at + part.len() as usize, 0);
-                mem::copy_out(part, &mut to[at..]);
-            });
+            data[usize::from(tag)].append(offset, len, to);
         })
     }
 
@@ -649,13 +752,7 @@ impl<M: Machine> Link<M> {
 
     /// Bytes of memory that its commands have, and what has arrived and is not walked.
     pub fn held_bytes(&self) -> u64 {
-        let of_command = |data: &CommandMemory| match &data.memory {
-            Memory::Buf(buf) => buf.len().into(),
-            Memory::Bufs(bufs) => bufs.iter().map(|buf| u64::from(buf.len())).sum(),
-            Memory::Loan(_) | Memory::None | Memory::Range(_) | Memory::Staged(_) => 0,
-            Memory::Reserved(reserved) => reserved.bytes(),
-        };
-        let commands: u64 = self.data.iter().map(of_command).sum();
+        let commands: u64 = self.data.iter().map(CommandMemory::held_bytes).sum();
         let stage = self.stage.as_ref().map_or(0, Stage::capacity);
         commands + stage as u64 + self.stream.held_bytes()
     }
@@ -666,7 +763,7 @@ impl<M: Machine> Link<M> {
         let held = |data: &CommandMemory| {
             matches!(
                 data.memory,
-                Memory::Buf(_) | Memory::Bufs(_) | Memory::Loan(_) | Memory::Reserved(_)
+                Memory::Buf(_) | Memory::Several(_) | Memory::Loan(_) | Memory::Reserved(_)
             )
         };
         let all = self.data.iter().enumerate();
@@ -752,12 +849,6 @@ impl Transmit for Sink<'_> {
         let Some(data) = self.data.get_mut(usize::from(tag)) else {
             return;
         };
-        match std::mem::take(&mut data.memory) {
-            Memory::Buf(buf) => self.batch.hold(buf),
-            Memory::Bufs(bufs) => bufs.into_iter().for_each(|buf| self.batch.hold(buf)),
-            Memory::Loan(loan) => self.batch.hold(loan),
-            Memory::Reserved(reserved) => drop(reserved),
-            Memory::None | Memory::Range(_) | Memory::Staged(_) => {}
-        }
+        std::mem::take(data).hold_in(self.batch);
     }
 }

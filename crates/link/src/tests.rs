@@ -674,11 +674,39 @@ fn a_part_of_several_buffers_lies_where_they_follow_each_other() {
     let pool = Pool::new(Budget::new(16 << 20)).unwrap();
     let bufs = [BUF_BYTES_MAX, BUF_BYTES_MAX, 4096].map(|len| pool.get(len).unwrap());
     let [first, second, last] = [0, 1, 2].map(|at: usize| bufs[at].range());
-    let of = |offset, len| parts(&bufs, offset, len).collect::<Vec<_>>();
+    let mut data = CommandMemory::default();
+    bufs.into_iter()
+        .for_each(|buf| data.push(CommandMemory::owned(buf)));
+    let of = |offset, len| {
+        let mut parts = Vec::new();
+        data.each_part(offset, len, |part| parts.push(part));
+        let first = (len > 0).then(|| data.first_part(offset, len));
+        assert_eq!(parts.first(), first.as_ref());
+        parts
+    };
     assert_eq!(of(0, 2 * BUF_BYTES_MAX + 4096), [first, second, last]);
     let end = BUF_BYTES_MAX - 10;
     assert_eq!(of(end, 20), [first.slice(end, 10), second.slice(0, 10)]);
     assert_eq!(of(BUF_BYTES_MAX, 1), [second.slice(0, 1)]);
     assert_eq!(of(2 * BUF_BYTES_MAX + 4095, 1), [last.slice(4095, 1)]);
     assert_eq!(of(7, 0), []);
+    let bytes: Vec<u8> = (0..5000u32).map(|at| (at / 7) as u8).collect();
+    let mut back = vec![0; bytes.len()];
+    for offset in [
+        0,
+        BUF_BYTES_MAX - 4999,
+        BUF_BYTES_MAX - 1,
+        2 * BUF_BYTES_MAX - 904,
+    ] {
+        data.put(offset, &bytes);
+        data.get(offset, &mut back);
+        assert_eq!(back, bytes);
+        let mut appended = vec![7];
+        data.append(offset, 5000, &mut appended);
+        assert!(appended[0] == 7 && appended[1..] == bytes);
+    }
+    assert_eq!(data.held_bytes(), u64::from(2 * BUF_BYTES_MAX + 4096));
+    assert_eq!(pool.lent(), 3);
+    drop(data);
+    assert_eq!(pool.lent(), 0, "all of them go back");
 }

@@ -128,6 +128,7 @@ impl Compound {
             return match call.stop {
                 Stop::Unsupported => Next::Refused(number, nfsstat4::NFS4ERR_NOTSUPP),
                 Stop::TooMany => Next::Refused(number, self.too_many()),
+                Stop::TooLarge => Next::Refused(number, self.too_large()),
                 Stop::Delay => Next::Refused(number, nfsstat4::NFS4ERR_DELAY),
                 Stop::BadXdr | Stop::End => Next::Refused(number, nfsstat4::NFS4ERR_BADXDR),
             };
@@ -178,6 +179,14 @@ impl Compound {
         match self.minor {
             0 => nfsstat4::NFS4ERR_RESOURCE,
             _ => nfsstat4::NFS4ERR_TOO_MANY_OPS,
+        }
+    }
+
+    /// As of a request that its session does not allow (RFC 8881, section 2.10.6.4).
+    fn too_large(&self) -> nfsstat4 {
+        match self.minor {
+            0 => nfsstat4::NFS4ERR_RESOURCE,
+            _ => nfsstat4::NFS4ERR_REQ_TOO_BIG,
         }
     }
 

@@ -98,6 +98,19 @@ impl Default for RpcServerSettings {
 }
 
 impl RpcServerSettings {
+    /// The default, with so many bytes of data in the WRITEs of one call, whose record may come
+    /// in fragments of 1 KiB.
+    #[must_use]
+    pub fn with_io(io_bytes_max: u32) -> RpcServerSettings {
+        let mut settings = RpcServerSettings {
+            io_bytes_max,
+            ..RpcServerSettings::default()
+        };
+        let fragments = settings.record_bytes_max().div_ceil(1 << 10);
+        settings.fragments_max = settings.fragments_max.max(fragments);
+        settings
+    }
+
     #[inline]
     fn args_bytes_free(&self) -> u32 {
         self.args_bytes_free_max.min(self.args_bytes_max)
@@ -173,8 +186,10 @@ pub enum Stop {
     BadXdr,
     /// The next has arguments that are not known here: it is not supported.
     Unsupported,
-    /// More operations, WRITEs or data of them than [`RpcServerSettings`] have.
+    /// More operations or WRITEs than [`RpcServerSettings`] have.
     TooMany,
+    /// More data of WRITEs than [`RpcServerSettings::io_bytes_max`].
+    TooLarge,
     /// There was no memory for the arguments: nothing of the call is executed, and its
     /// client is to send it again.
     Delay,

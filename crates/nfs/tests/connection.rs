@@ -289,7 +289,7 @@ fn a_write_of_version_3_with_wrong_lengths_is_answered() {
     let at = long.len();
     long[at - 12..at - 8].copy_from_slice(&12u32.to_be_bytes());
     long[at - 20..at - 16].copy_from_slice(&12u32.to_be_bytes());
-    for (bytes, stop) in [(good(65), Stop::TooMany), (long, Stop::BadXdr)] {
+    for (bytes, stop) in [(good(65), Stop::TooLarge), (long, Stop::BadXdr)] {
         for step in [1, usize::MAX] {
             let mut server = server(settings);
             let mut stream: VecDeque<u8> = whole(&bytes).into();
@@ -397,7 +397,7 @@ fn operations_end_at_the_first_that_cannot_be_read() {
         (vec![put.clone(), raw(&[])], (1, Stop::BadXdr)),
         (vec![put.clone(); 4], (3, Stop::TooMany)),
         (vec![write(1), write(2), write(3)], (2, Stop::TooMany)),
-        (vec![write(60), write(5)], (1, Stop::TooMany)),
+        (vec![write(60), write(5)], (1, Stop::TooLarge)),
         (vec![raw(&[38, 1, 7, 7, 7, 0, 0, 0, 60])], (0, Stop::BadXdr)),
     ];
     for (index, (parts, expected)) in cases.iter().enumerate() {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use mem::Buf;
 use nfs::attributes::{AskedAttributes, FreeSpace};
 use nfs::server::Client;
 use nfs::server::files::{OpenOutcome, ShareReservation};
@@ -10,6 +9,7 @@ use store::fs::FileId;
 use wire::nfs4::{change_info4, stateid4, verifier4};
 
 use crate::owner_seqid::OwnerRequest;
+use crate::payload::{ReadUnderWay, WriteUnderWay};
 
 /// How an operation goes on when what it asked for is there: in the family that
 /// it belongs to.
@@ -83,10 +83,10 @@ pub(crate) enum ThenAttributes {
 
 /// How an operation goes on.
 pub(crate) enum ThenData {
-    /// With what was read into this.
-    Read(Buf),
-    /// With the verifier of before.
-    Write(verifier4),
+    /// With a piece of this, or the next turn; whether the caller has the file open.
+    Read(ReadUnderWay, bool),
+    /// The same, with the verifier of before.
+    Write(WriteUnderWay, verifier4, bool),
     Commit,
     Seek,
     Change,

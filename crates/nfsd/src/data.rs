@@ -4,9 +4,8 @@
 use faults::Fault;
 use link::CommandMemory;
 use machine::Tag;
-use mem::{Buf, Loan};
 use nfs::server::files::{READ, WRITE};
-use store::fs::{self, Error, FsOp, Output, READ_AHEAD_BYTES_MAX, Written};
+use store::fs::{self, Error, FileId, FsOp, Output, READ_AHEAD_BYTES_MAX, Written};
 use wire::nfs4::{
     ALLOCATE4args, CLONE4args, COMMIT4args, COMMIT4resok, IO_ADVISE4args, READ4args, READ4resok,
     SEEK4args, SEEK4resok, WRITE4args, WRITE4resok, bitmap4, data_content4, data_info4, data4,
@@ -14,14 +13,14 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Payload, pad};
 
-use crate::call::{self, Around, Ask, NextStep, OperationOutcome, RunningCall};
+use crate::call::{self, Around, Ask, NextStep, OperationOutcome, RunningCall, Step};
 use crate::continuation::{Continuation, ThenData};
 use crate::names::{ANSWERED, file};
-use crate::payload::{Reading, Writing, begin_read, begin_write};
+use crate::payload::{self, DataStep, ReadUnderWay, WriteUnderWay};
 use crate::pseudo::PseudoPlace;
 use crate::state;
 use crate::status::status;
-use engine::payload::{self, File};
+use engine::payload::File;
 use store::counters;
 use store::meter::IoOp;
 
@@ -41,11 +40,11 @@ pub(crate) fn resume<'a>(
     result: Result<Output, Error>,
 ) -> OperationOutcome<'a> {
     match (then, result) {
-        (_, Err(error)) => Err(status(error, run.minor())),
-        (ThenData::Read(buf), Ok(Output::Read { len, is_end })) => {
-            give(run, Source::Buf(buf, len), is_end)
+        (ThenData::Read(read, is_open), result) => resume_read(run, (read, is_open), result),
+        (ThenData::Write(write, verifier, is_open), result) => {
+            resume_write(run, (write, verifier, is_open), result)
         }
-        (ThenData::Write(verifier), Ok(Output::Written(written))) => wrote(run, &written, verifier),
+        (_, Err(error)) => Err(status(error, run.minor())),
         (ThenData::Commit, Ok(Output::Done)) => {
             let writeverf = verifier(run)?;
             run.ok(|to| COMMIT4resok { writeverf }.encode(to))
@@ -92,14 +91,15 @@ pub fn prepare(
     peer.view.refresh(&nfsd.exports);
     let place = link.machine.write_handle(call, tag);
     let place = place.and_then(|handle| peer.view.find(handle).ok());
-    let loan = match place {
-        Some(PseudoPlace::File { export, .. }) => {
-            let granted = peer.view.granted(export);
-            granted.and_then(|granted| granted.fs.borrow(offset, len))
-        }
+    let granted = match place {
+        Some(PseudoPlace::File { export, .. }) => peer.view.granted(export),
         _ => None,
     };
-    let Some(data) = payload::destination(loan, pool, len) else {
+    let borrow = |at: u32, len| {
+        let offset = offset.checked_add(at.into())?;
+        granted.as_ref()?.fs.borrow(offset, len)
+    };
+    let Some(data) = payload::destination(borrow, pool, len) else {
         return false;
     };
     link.set_data(tag, data);
@@ -116,69 +116,29 @@ const HOLE_BYTES: u32 = 64 << 10;
 /// where that is less, its program gets EIO.
 const WITH_HOLES_BYTES_MIN: u32 = 4096;
 
-/// Where data lies that is to go out.
-enum Source {
-    Loan(Loan),
-    /// The first bytes of a buffer.
-    Buf(Buf, u32),
+fn is_zero(data: &CommandMemory, offset: u32, len: u32) -> bool {
+    let mut is_zero = true;
+    data.each_part(offset, len, |part| {
+        is_zero = is_zero && mem::is_zero(part);
+    });
+    is_zero
 }
 
-impl Source {
-    #[inline]
-    fn len(&self) -> u32 {
-        match self {
-            Source::Loan(loan) => loan.len(),
-            Source::Buf(_, len) => *len,
-        }
+/// Where the data lies in what was read that is worth sending: holes before and behind it
+/// read as zeros, and so do they.
+fn worth_sending(read: &ReadUnderWay) -> (u32, u32) {
+    let (mut begin, mut end) = (0, read.len);
+    if end < WITH_HOLES_BYTES_MIN {
+        return (begin, end);
     }
-
-    /// Appends `len` bytes of the data from `offset`: where the answer must be
-    /// bytes.
-    #[cold]
-    fn copy(&self, (offset, len): (u32, u32), to: &mut Vec<u8>) {
-        let mut append = |part: mem::BufRange| {
-            let at = to.len();
-            to.resize(at + part.len() as usize, 0);
-            mem::copy_out(part, &mut to[at..]);
-        };
-        match self {
-            Source::Loan(loan) => loan.parts(offset, len).for_each(append),
-            Source::Buf(buf, _) => append(buf.range().slice(offset, len)),
-        }
+    let is_zero = |offset, len| is_zero(&read.data, offset, len);
+    while begin < end && is_zero(begin, HOLE_BYTES.min(end - begin)) {
+        begin += HOLE_BYTES.min(end - begin);
     }
-
-    fn is_zero(&self, offset: u32, len: u32) -> bool {
-        match self {
-            Source::Loan(loan) => loan.parts(offset, len).all(mem::is_zero),
-            Source::Buf(buf, _) => mem::is_zero(buf.range().slice(offset, len)),
-        }
+    while end - begin > HOLE_BYTES && is_zero(end - HOLE_BYTES, HOLE_BYTES) {
+        end -= HOLE_BYTES;
     }
-
-    /// Where the data lies in it that is worth sending: holes before and behind
-    /// it read as zeros, and so do they.
-    fn data(&self) -> (u32, u32) {
-        let (mut begin, mut end) = (0, self.len());
-        if end < WITH_HOLES_BYTES_MIN {
-            return (begin, end);
-        }
-        while begin < end && self.is_zero(begin, HOLE_BYTES.min(end - begin)) {
-            begin += HOLE_BYTES.min(end - begin);
-        }
-        while end - begin > HOLE_BYTES && self.is_zero(end - HOLE_BYTES, HOLE_BYTES) {
-            end -= HOLE_BYTES;
-        }
-        (begin, end)
-    }
-}
-
-impl From<Source> for CommandMemory {
-    #[inline]
-    fn from(source: Source) -> CommandMemory {
-        match source {
-            Source::Loan(loan) => CommandMemory::loan(loan),
-            Source::Buf(buf, _) => CommandMemory::owned(buf),
-        }
-    }
+    (begin, end)
 }
 
 /// READ and READ_PLUS.
@@ -193,6 +153,17 @@ pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> Operation
     if let Some(demand) = run.held_back(IoOp::Read, export, len) {
         return Ok(NextStep::HeldBack(demand));
     }
+    let is_protected = run.link.machine.is_protected(run.flow.tag);
+    let read = ReadUnderWay::new(offset, len, is_protected);
+    go_on_reading(run, (read, is_open), (export, file))
+}
+
+#[inline]
+fn go_on_reading<'a>(
+    run: &mut RunningCall<'a>,
+    (mut read, is_open): (ReadUnderWay, bool),
+    (export, file): (u32, FileId),
+) -> OperationOutcome<'a> {
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.fs;
     let caller = run.caller(is_open);
@@ -201,34 +172,59 @@ pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> Operation
         caller: &caller,
         id: file,
     };
-    let is_protected = run.link.machine.is_protected(run.flow.tag);
-    let begun = begin_read(run.pool, from, (offset, len), is_protected);
-    match begun.map_err(|error| status(error, run.minor()))? {
-        Reading::Lent(loan, is_end) => give(run, Source::Loan(loan), is_end),
-        Reading::Ask(op, buf) => ask_file_system(run, op, is_open, ThenData::Read(buf)),
-        Reading::NoMemory => Ok(NextStep::NoMemory),
+    let step = read.go_on(run.pool, from);
+    match step.map_err(|error| status(error, run.minor()))? {
+        DataStep::Done => give(run, read),
+        DataStep::Ask(op) => ask_file_system(run, op, is_open, ThenData::Read(read, is_open)),
+        DataStep::NoMemory => Ok(NextStep::NoMemory),
+        DataStep::Turn => {
+            let then = Continuation::Data(ThenData::Read(read, is_open));
+            run.wait(Step::Turn, then)
+        }
+    }
+}
+
+/// A piece has been read, or it is its turn.
+fn resume_read<'a>(
+    run: &mut RunningCall<'a>,
+    (mut read, is_open): (ReadUnderWay, bool),
+    result: Result<Output, Error>,
+) -> OperationOutcome<'a> {
+    let resumed = read.resume(result);
+    resumed.map_err(|error| status(error, run.minor()))?;
+    let place = file_place(run)?;
+    go_on_reading(run, (read, is_open), place)
+}
+
+/// The file under the current file handle, and its export.
+fn file_place(run: &RunningCall<'_>) -> Result<(u32, FileId), nfsstat4> {
+    match run.current()? {
+        PseudoPlace::File { export, file } => Ok((export, file)),
+        PseudoPlace::Pseudo(_) | PseudoPlace::Absent(_) => Err(nfsstat4::NFS4ERR_STALE),
     }
 }
 
 /// Answers with data.
 #[inline]
-fn give<'a>(run: &mut RunningCall<'a>, source: Source, is_end: bool) -> OperationOutcome<'a> {
-    counters::add(source.len());
-    run.flow.io.bytes += u64::from(source.len());
+fn give<'a>(run: &mut RunningCall<'a>, read: ReadUnderWay) -> OperationOutcome<'a> {
+    counters::add(read.len);
+    run.flow.io.bytes += u64::from(read.len);
     if run.flow.compound.number() == nfs_opnum4::OP_READ_PLUS {
-        return give_plus(run, source, is_end);
+        return give_plus(run, read);
     }
-    let data = Payload { len: source.len() };
-    let resok = READ4resok { eof: is_end, data };
+    let resok = READ4resok {
+        eof: read.is_end,
+        data: Payload { len: read.len },
+    };
     run.ok(|to| resok.encode(to))?;
-    run.reply().data_item(data.len);
-    send(run, source, 0, data.len);
+    run.reply().data_item(read.len);
+    send(run, read.data, 0, read.len);
     Ok(NextStep::Done)
 }
 
 /// Appends `len` bytes of data from `offset`, whose length stands there.
 #[inline]
-fn send(run: &mut RunningCall<'_>, source: Source, offset: u32, len: u32) {
+fn send(run: &mut RunningCall<'_>, data: CommandMemory, offset: u32, len: u32) {
     if len == 0 {
         return;
     }
@@ -240,12 +236,12 @@ fn send(run: &mut RunningCall<'_>, source: Source, offset: u32, len: u32) {
     };
     match tag {
         Some(tag) => {
-            run.link.set_data(tag, source.into());
+            run.link.set_data(tag, data);
             run.reply().payload(tag, offset, len);
         }
         None => {
             let to = run.reply().bytes();
-            source.copy((offset, len), to);
+            data.append(offset, len, to);
             to.extend_from_slice(&[0; 3][..pad(len as usize)]);
         }
     }
@@ -253,11 +249,11 @@ fn send(run: &mut RunningCall<'_>, source: Source, offset: u32, len: u32) {
 
 /// The answer to READ_PLUS (RFC 7862, section 15.10): a hole, data, a hole, as
 /// far as there are any. Holes are found in what is read, all at one time.
-fn give_plus<'a>(run: &mut RunningCall<'a>, source: Source, is_end: bool) -> OperationOutcome<'a> {
+fn give_plus<'a>(run: &mut RunningCall<'a>, read: ReadUnderWay) -> OperationOutcome<'a> {
     let nfs_argop4::OP_READ_PLUS(args) = run.op() else {
         unreachable!("READ_PLUS reads so");
     };
-    let (begin, end) = source.data();
+    let (begin, end) = worth_sending(&read);
     let hole = |from: u32, to: u32| {
         let hole = data_info4 {
             di_offset: args.offset + u64::from(from),
@@ -265,10 +261,10 @@ fn give_plus<'a>(run: &mut RunningCall<'a>, source: Source, is_end: bool) -> Ope
         };
         (to > from).then_some(read_plus_content::NFS4_CONTENT_HOLE(hole))
     };
-    let (before, behind) = (hole(0, begin), hole(end, source.len()));
+    let (before, behind) = (hole(0, begin), hole(end, read.len));
     let has_data = end > begin;
     let head = read_plus_head {
-        rpr_eof: is_end,
+        rpr_eof: read.is_end,
         contents: [before.is_some(), has_data, behind.is_some()]
             .map(u32::from)
             .iter()
@@ -285,7 +281,7 @@ fn give_plus<'a>(run: &mut RunningCall<'a>, source: Source, is_end: bool) -> Ope
         };
         let to = run.reply().bytes();
         read_plus_content::NFS4_CONTENT_DATA(data).encode(to);
-        send(run, source, begin, end - begin);
+        send(run, read.data, begin, end - begin);
     }
     let to = run.reply().bytes();
     behind.iter().for_each(|hole| hole.encode(to));
@@ -321,23 +317,47 @@ pub(crate) fn write<'a>(run: &mut RunningCall<'a>, args: &WRITE4args) -> Operati
     {
         return Ok(NextStep::HeldBack(demand));
     }
+    let data = (run.flow.payload, args.data.len);
+    let is_stable = args.stable != stable_how4::UNSTABLE4;
+    let write = WriteUnderWay::new(data, (args.offset, is_stable));
+    go_on_writing(run, (write, verifier, is_open), (export, file))
+}
+
+#[inline]
+fn go_on_writing<'a>(
+    run: &mut RunningCall<'a>,
+    (mut write, verifier, is_open): (WriteUnderWay, verifier4, bool),
+    (export, file): (u32, FileId),
+) -> OperationOutcome<'a> {
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.fs;
     let identity = run.identity().clone();
     let caller = call::caller(&identity, run.time, is_open, run.peer.asker());
-    let data = (run.flow.payload, args.data.len);
-    let is_stable = args.stable != stable_how4::UNSTABLE4;
     let to = File {
         fs: fs.as_ref(),
         caller: &caller,
         id: file,
     };
-    let begun = begin_write(run.link, run.pool, data, to, (args.offset, is_stable));
-    match begun.map_err(|error| status(error, run.minor()))? {
-        Writing::Done(written) => wrote(run, &written, verifier),
-        Writing::Ask(op) => ask_file_system(run, op, is_open, ThenData::Write(verifier)),
-        Writing::NoMemory => Ok(NextStep::NoMemory),
+    let step = write.go_on(run.link, run.pool, to);
+    let then = |write| ThenData::Write(write, verifier, is_open);
+    match step.map_err(|error| status(error, run.minor()))? {
+        DataStep::Done => wrote(run, &write.written, verifier),
+        DataStep::Ask(op) => ask_file_system(run, op, is_open, then(write)),
+        DataStep::NoMemory => Ok(NextStep::NoMemory),
+        DataStep::Turn => run.wait(Step::Turn, Continuation::Data(then(write))),
     }
+}
+
+/// A piece has been written, or it is its turn.
+fn resume_write<'a>(
+    run: &mut RunningCall<'a>,
+    (mut write, verifier, is_open): (WriteUnderWay, verifier4, bool),
+    result: Result<Output, Error>,
+) -> OperationOutcome<'a> {
+    let resumed = write.resume(result);
+    resumed.map_err(|error| status(error, run.minor()))?;
+    let place = file_place(run)?;
+    go_on_writing(run, (write, verifier, is_open), place)
 }
 
 #[inline]

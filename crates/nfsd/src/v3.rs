@@ -71,7 +71,7 @@ impl V3Call {
         let call = machine.call(tag);
         let credential = call.credential.clone();
         let begun = match call.procedure {
-            Procedure::Nfs3(procedure) if call.stop == Stop::TooMany => {
+            Procedure::Nfs3(procedure) if call.stop == Stop::TooLarge => {
                 // Its data was more than may be written at a time.
                 let status = nfsstat3::NFS3ERR_INVAL;
                 let procedure = V3Procedure::Nfs(procedure);

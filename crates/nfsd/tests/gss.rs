@@ -30,8 +30,8 @@ use nfs_opnum4 as op;
 const NONE: rpc_gss_service_t = SERVICES[0];
 const INTEGRITY: rpc_gss_service_t = SERVICES[1];
 const PRIVACY: rpc_gss_service_t = SERVICES[2];
-/// The data of one READ or WRITE at most, as [`NfsdSettings`] has it.
-const IO_BYTES_MAX: usize = 1 << 20;
+/// The data of one READ or WRITE at most: more than one buffer holds.
+const IO_BYTES_MAX: usize = 8 << 20;
 
 /// A server of exports, each with flavors of its own, and a client of it.
 struct World {
@@ -59,7 +59,14 @@ fn world() -> World {
         of("/plain", &[Flavor::Sys]),
     ];
     let exports = Exports::new(exports, time).expect("exports");
-    let nfsd = Nfsd::new(NfsdSettings::default(), 3, [], exports, 0);
+    let mut settings = NfsdSettings {
+        io_bytes_max: IO_BYTES_MAX as u32,
+        ..NfsdSettings::default()
+    };
+    let fore = &mut settings.server.fore;
+    fore.request_bytes_max = IO_BYTES_MAX as u32 + (64 << 10);
+    fore.response_bytes_max = fore.request_bytes_max;
+    let nfsd = Nfsd::new(settings, 3, [], exports, 0);
     nfsd.set_gss(true);
     let mut server = NfsdDouble::new(nfsd, 128 << 20);
     let conn = server.connect("192.0.2.1:700".parse().expect("an address"));
@@ -400,8 +407,8 @@ fn session(world: &mut World, client: &mut GssClient, service: rpc_gss_service_t
 
 /// A session with room for the largest data.
 const FORE_LARGE: channel_attrs4<'static> = channel_attrs4 {
-    ca_maxrequestsize: (1 << 20) + (16 << 10),
-    ca_maxresponsesize: (1 << 20) + (16 << 10),
+    ca_maxrequestsize: IO_BYTES_MAX as u32 + (16 << 10),
+    ca_maxresponsesize: IO_BYTES_MAX as u32 + (16 << 10),
     ..FORE
 };
 

@@ -212,10 +212,9 @@ pub fn open(
     let service = &local.service;
     let nfsd = service.nfsd();
     let settings = RpcServerSettings {
-        io_bytes_max: nfsd.settings.io_bytes_max,
         handshake_timeout: service.handshake_timeout,
         offers_tls: service.tls.is_some(),
-        ..RpcServerSettings::default()
+        ..RpcServerSettings::with_io(nfsd.settings.io_bytes_max)
     };
     let mut peer = Peer::new(nfsd, via.connection, via.peer);
     peer.local = Some(via.local);

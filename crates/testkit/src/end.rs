@@ -154,6 +154,16 @@ struct Sink<'a> {
 /// Bytes that go at a time.
 const HEADER_ROOM: usize = 16 << 10;
 
+impl Sink<'_> {
+    fn begin(&mut self) {
+        if let Some(has_room) = self.has_room.take() {
+            assert!(has_room, "asked has_room before every PDU");
+            self.left -= 1;
+        }
+        self.wrote = true;
+    }
+}
+
 impl Transmit for Sink<'_> {
     fn has_room(&self) -> bool {
         self.has_room.set(Some(self.left > 0));
@@ -166,15 +176,13 @@ impl Transmit for Sink<'_> {
 
     fn header(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= HEADER_ROOM, "asked for the room of a header");
-        if let Some(has_room) = self.has_room.take() {
-            assert!(has_room, "asked has_room before every PDU");
-            self.left -= 1;
-        }
-        self.wrote = true;
+        self.begin();
         self.stream.extend(bytes);
     }
 
     fn payload(&mut self, tag: Tag, offset: u32, len: u32, tail: Tail) {
+        // More of what was too long for one may come without a header.
+        self.begin();
         let range = offset as usize..(offset + len) as usize;
         let mut bytes = self.memory[usize::from(tag)][range].to_vec();
         bytes.extend(vec![0; usize::from(tail.pad)]);

@@ -345,9 +345,9 @@ fn rules_of_an_export_are_checked() {
 fn settings_have_bounds() {
     for (nfs, at, parts) in [
         (
-            "max_io_bytes = \"4MiB\"",
+            "max_io_bytes = \"16MiB\"",
             "2:16",
-            &["from 4KiB to 2MiB"][..],
+            &["from 4KiB to 8MiB"][..],
         ),
         ("max_io_bytes = 5000", "2:16", &["a multiple of 4096"]),
         (
@@ -364,6 +364,18 @@ fn settings_have_bounds() {
     ] {
         expect(&file(nfs, MEM, ANY), at, parts);
     }
+}
+
+#[test]
+fn data_of_a_call_is_an_eighth_of_the_memory_at_most() {
+    let with = |memory_max: &str| {
+        let policy = format!("\n[policy]\nmemory_max = \"{memory_max}\"\n");
+        file("max_io_bytes = \"8MiB\"", MEM, ANY) + &policy
+    };
+    let config = read(&with("64MiB")).unwrap();
+    assert_eq!(config.nfs.io_bytes_max, 8 << 20);
+    let parts = ["an eighth of `memory_max` (48MiB)", "64MiB in [policy]"];
+    expect(&with("48MiB"), "2:16", &parts);
 }
 
 #[test]

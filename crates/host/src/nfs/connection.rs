@@ -258,12 +258,8 @@ impl ServerConnection {
     #[inline]
     fn set_memory(&mut self, tag: Tag, memory: Memory) {
         let machine = &mut self.transport.link.machine;
-        if machine.protects_data()
-            && let Some(range) = memory.range()
-        {
-            machine.put_data(tag, |into| {
-                mem::copy_out(range.slice(0, into.len() as u32), into);
-            });
+        if machine.protects_data() && memory.has_bytes() {
+            machine.put_data(tag, |into| memory.get(0, into));
         }
         self.transport.link.set_data(tag, memory);
     }
@@ -366,9 +362,8 @@ impl ServerConnection {
     /// Data that came protected goes to the memory of its call.
     fn place_data(&mut self, tag: Tag) {
         let memory = self.transport.link.take_data(tag);
-        let data = self.transport.link.machine.protected_data();
-        if let Some(range) = memory.range().filter(|_| !data.is_empty()) {
-            mem::copy_in(range.slice(0, data.len() as u32), data);
+        if memory.has_bytes() {
+            memory.put(0, self.transport.link.machine.protected_data());
         }
         self.transport.link.set_data(tag, memory);
     }

@@ -683,10 +683,12 @@ impl Connection {
             self.stop(call, Stop::BadXdr);
             return None;
         }
-        if self.slots[call].payloads.len() >= usize::from(self.settings.writes_max)
-            || len > self.settings.io_bytes_max - inbound.io_bytes
-        {
+        if self.slots[call].payloads.len() >= usize::from(self.settings.writes_max) {
             self.stop(call, Stop::TooMany);
+            return None;
+        }
+        if len > self.settings.io_bytes_max - inbound.io_bytes {
+            self.stop(call, Stop::TooLarge);
             return None;
         }
         let tag = match len {

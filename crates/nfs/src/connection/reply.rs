@@ -16,6 +16,8 @@ use crate::gss::BEHIND_BYTES;
 const STARTTLS: &[u8] = b"STARTTLS";
 /// Bytes that are handed on at once.
 const CHUNK_BYTES: usize = 480;
+/// The same of data: fewer than a send has room for, in however many pieces they lie.
+const DATA_BYTES: u32 = 1 << 20;
 
 /// Data of a tag that goes out behind the bytes before `at`.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,8 @@ pub struct Reply {
     results_at: usize,
     sent: usize,
     parts_sent: usize,
+    /// Bytes of the next part that were handed on.
+    part_sent: u32,
 }
 
 /// A place in a [`Reply`] to go back to.
@@ -150,6 +154,7 @@ impl Reply {
         self.empty();
         self.sent = 0;
         self.parts_sent = 0;
+        self.part_sent = 0;
     }
 
     /// The header of an answer that was accepted and succeeded.
@@ -264,9 +269,16 @@ impl Reply {
                 self.sent = next;
             }
             if let (true, Some(part)) = (next == end, part) {
+                let (begin, left) = (part.offset + self.part_sent, part.len - self.part_sent);
+                if left > DATA_BYTES {
+                    out.payload(part.tag, begin, DATA_BYTES, Tail::default());
+                    self.part_sent += DATA_BYTES;
+                    continue;
+                }
                 let tail = Tail::padded(part.len, false);
-                out.payload(part.tag, part.offset, part.len, tail);
+                out.payload(part.tag, begin, left, tail);
                 self.parts_sent += 1;
+                self.part_sent = 0;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use link::{CommandMemory, Link};
+use link::Link;
 use machine::{Nanos, Tag};
 use mem::Pool;
 use nfs::connection::{Connection, Credential};
@@ -21,7 +21,7 @@ use crate::answers::{AnswerWait, Answers};
 use crate::call::{Around, CallIo, Step};
 use crate::duplicate_request_cache::{AddressReplies, CallBegun, CallKey};
 use crate::holder::{self, Heard};
-use crate::payload::{self, Reading, Writing, begin_read, begin_write};
+use crate::payload::{self, DataStep, ReadUnderWay, WriteUnderWay};
 use crate::state;
 use crate::{Granted, Nfsd, View};
 use engine::held_back::OwnLimits;
@@ -129,6 +129,9 @@ pub(super) struct V3CallState {
     pub(super) output: Option<Output>,
     /// What names the data of a READ.
     pub(super) data: Option<Tag>,
+    /// A READ or WRITE whose first piece was asked for.
+    reading: Option<ReadUnderWay>,
+    writing: Option<WriteUnderWay>,
     /// Of writes, before a WRITE began: what is lost meanwhile may be its data.
     pub(super) verifier: u64,
     /// What it is known by, if it must not be done twice, and where.
@@ -220,6 +223,8 @@ impl V3CallState {
             up: None,
             output: None,
             data: None,
+            reading: None,
+            writing: None,
             verifier: 0,
             known: None,
             may_be_again: false,
@@ -531,7 +536,9 @@ impl V3CallState {
                 name => FsOp::Lookup { dir: file, name },
             },
             V3Asked::Read { offset, count, .. } => {
-                may(READ)?;
+                if self.reading.is_none() {
+                    may(READ)?;
+                }
                 return Ok(self.read((file, offset, count), with));
             }
             V3Asked::Write {
@@ -540,9 +547,10 @@ impl V3CallState {
                 stable,
                 ..
             } => {
-                may(WRITE)?;
-                let is_stable = stable != stable_how::UNSTABLE;
-                return Ok(self.write((file, offset, is_stable), count, with));
+                if self.writing.is_none() {
+                    may(WRITE)?;
+                }
+                return Ok(self.write((file, offset, count, stable), with));
             }
             V3Asked::Create(_, None) => return Err(nfsstat3::NFS3ERR_BADTYPE),
             V3Asked::Create(named, Some((new, ref set))) => FsOp::Create {
@@ -588,14 +596,17 @@ impl V3CallState {
         }
     }
 
+    /// Begins a READ, or goes on with one.
     fn read<'a>(
         &mut self,
         (file, offset, count): (FileId, u64, u32),
         with: &mut With<'_>,
     ) -> V3Next<'a> {
+        let reading = self.reading.take();
         let count = count.min(with.nfsd.settings.io_bytes_max);
         // It waits for limits once.
-        if let Some(limits) = with.limits.filter(|limits| limits.are_used())
+        if reading.is_none()
+            && let Some(limits) = with.limits.filter(|limits| limits.are_used())
             && !std::mem::take(&mut self.is_let_go)
             && let Some(demand) = with
                 .granted
@@ -611,46 +622,81 @@ impl V3CallState {
             id: file,
         };
         let is_protected = with.link.machine.is_protected(with.tag);
-        let begun = begin_read(with.pool, from, (offset, count), is_protected);
-        let (data, next) = match begun {
-            Err(error) => return V3Next::Done(Err(error)),
-            Ok(Reading::NoMemory) => return V3Next::Waits(Step::NoMemory),
-            Ok(Reading::Lent(loan, is_end)) => {
-                let len = loan.len();
-                let data = (len > 0).then(|| CommandMemory::loan(loan));
-                (data, V3Next::Done(Ok(Output::Read { len, is_end })))
+        let new = || ReadUnderWay::new(offset, count, is_protected);
+        let mut reading = reading.unwrap_or_else(new);
+        match reading.go_on(with.pool, from) {
+            Err(error) => V3Next::Done(Err(error)),
+            Ok(DataStep::Done) => V3Next::Done(self.give(reading, with)),
+            Ok(DataStep::NoMemory) => V3Next::Waits(Step::NoMemory),
+            Ok(DataStep::Ask(op)) => {
+                self.reading = Some(reading);
+                V3Next::Ask(op)
             }
-            Ok(Reading::Ask(op, buf)) => (Some(CommandMemory::owned(buf)), V3Next::Ask(op)),
-        };
-        if let Some(data) = data {
-            let Some(tag) = with.link.machine.data_tag(with.tag) else {
-                return V3Next::Done(Err(fs::Error::Delay));
-            };
-            with.link.set_data(tag, data);
-            self.data = Some(tag);
+            Ok(DataStep::Turn) => {
+                self.reading = Some(reading);
+                V3Next::Waits(Step::Turn)
+            }
         }
-        next
     }
 
+    /// All is read that will be.
+    fn give(&mut self, read: ReadUnderWay, with: &mut With<'_>) -> Result<Output, fs::Error> {
+        let (len, is_end) = (read.len, read.is_end);
+        if len > 0 {
+            let tag = with.link.machine.data_tag(with.tag);
+            let tag = tag.ok_or(fs::Error::Delay)?;
+            with.link.set_data(tag, read.data);
+            self.data = Some(tag);
+        }
+        Ok(Output::Read { len, is_end })
+    }
+
+    /// Begins a WRITE, or goes on with one.
     fn write<'a>(
         &mut self,
-        (id, offset, is_stable): (FileId, u64, bool),
-        len: u32,
+        (id, offset, len, stable): (FileId, u64, u32, stable_how),
         with: &mut With<'_>,
     ) -> V3Next<'a> {
-        let payloads = with.link.machine.call(with.tag).payloads;
-        let data = (payloads.first().copied().flatten(), len);
+        let writing = self.writing.take();
+        let mut writing = writing.unwrap_or_else(|| {
+            self.verifier = with.fs().verifier();
+            let payloads = with.link.machine.call(with.tag).payloads;
+            let data = (payloads.first().copied().flatten(), len);
+            WriteUnderWay::new(data, (offset, stable != stable_how::UNSTABLE))
+        });
         let fs = with.granted.fs.as_ref();
-        self.verifier = fs.verifier();
         let caller = self.caller(with.time);
         let caller = &caller;
         let to = File { fs, caller, id };
-        match begin_write(with.link, with.pool, data, to, (offset, is_stable)) {
+        match writing.go_on(with.link, with.pool, to) {
             Err(error) => V3Next::Done(Err(error)),
-            Ok(Writing::Done(written)) => V3Next::Done(Ok(Output::Written(written))),
-            Ok(Writing::Ask(op)) => V3Next::Ask(op),
-            Ok(Writing::NoMemory) => V3Next::Waits(Step::NoMemory),
+            Ok(DataStep::Done) => V3Next::Done(Ok(Output::Written(writing.written))),
+            Ok(DataStep::NoMemory) => V3Next::Waits(Step::NoMemory),
+            Ok(DataStep::Ask(op)) => {
+                self.writing = Some(writing);
+                V3Next::Ask(op)
+            }
+            Ok(DataStep::Turn) => {
+                self.writing = Some(writing);
+                V3Next::Waits(Step::Turn)
+            }
         }
+    }
+
+    /// Gives what was asked for to the READ or WRITE that asked for a piece. `None`: that goes
+    /// on.
+    fn take_piece(
+        &mut self,
+        result: Result<Output, fs::Error>,
+    ) -> Option<Result<Output, fs::Error>> {
+        let resumed = match (&mut self.reading, &mut self.writing) {
+            (Some(reading), _) => reading.resume(result),
+            (_, Some(writing)) => writing.resume(result),
+            _ => return Some(result),
+        };
+        let error = resumed.err()?;
+        (self.reading, self.writing) = (None, None);
+        Some(Err(error))
     }
 
     /// A step came to this.
@@ -661,6 +707,13 @@ impl V3CallState {
         result: Result<Output, fs::Error>,
         (fs, nfsd, now): (&dyn FileSystem, &Nfsd, Nanos),
     ) {
+        let result = match step {
+            Do::Main => self.take_piece(result),
+            _ => Some(result),
+        };
+        let Some(result) = result else {
+            return;
+        };
         self.at += 1;
         match (step, result) {
             (Do::Before(at), Ok(Output::Attr(attr))) => self.before[at] = Some(attr),
@@ -772,5 +825,6 @@ impl V3CallState {
         }
         // What may be large, or is counted, is dropped before the next call.
         (self.output, self.known) = (None, None);
+        (self.reading, self.writing) = (None, None);
     }
 }

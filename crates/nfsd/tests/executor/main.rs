@@ -4,6 +4,7 @@
 
 mod askers;
 mod costs;
+mod large;
 mod listings;
 mod verifiers;
 

@@ -8,6 +8,7 @@ mod content;
 mod disks;
 mod files;
 mod hostile;
+mod large_calls;
 #[path = "../shared/rate_limits.rs"]
 mod limited;
 mod live;

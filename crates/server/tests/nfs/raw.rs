@@ -76,6 +76,22 @@ pub fn putrootfh4() -> Vec<u8> {
     24u32.to_be_bytes().into()
 }
 
+/// PUTFH.
+pub fn putfh4(file: &[u8]) -> Vec<u8> {
+    let mut op = 22u32.to_be_bytes().into();
+    opaque(&mut op, file);
+    op
+}
+
+/// READ without a state, from the start.
+pub fn read4(len: u32) -> Vec<u8> {
+    let mut op = 25u32.to_be_bytes().into();
+    for word_of in [0, 0, 0, 0, 0, 0, len] {
+        word(&mut op, word_of);
+    }
+    op
+}
+
 /// LOOKUP.
 pub fn lookup4(name: &[u8]) -> Vec<u8> {
     let mut op = 15u32.to_be_bytes().into();

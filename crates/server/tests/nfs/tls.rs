@@ -20,6 +20,7 @@ use crate::common::{
     Caller, PATIENCE, address, config, connect, drain, driver, fill, make, params, pattern, stop,
     until,
 };
+use crate::large_calls::{LARGE, large_params, move_all};
 use crate::raw;
 
 /// What the certificate of the tests' data is for.
@@ -111,6 +112,21 @@ fn exports_take_connections_that_are_protected_as_they_want(backend: Choice) {
         fill(client, &open, &bytes, 1 << 20);
         assert!(drain(client, &open, 700_000) == bytes, "as it was written");
     }
+    stop(running);
+}
+
+#[each_driver]
+fn call_of_8_mib_moves_all_of_its_data_in_tls(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = with_tls(backend, folder.path());
+    config.nfs.io_bytes_max = LARGE as u32;
+    let running = server::start(config).expect("starts");
+    let params = large_params(secured(folder.path(), "ca.pem", true));
+    let mut client = connect(&running, params);
+    for export in ["mem", "dir"] {
+        move_all(&running, &mut client, export);
+    }
+    drop(client);
     stop(running);
 }
 
