@@ -206,7 +206,7 @@ impl WriteUnderWay {
             }
             let begun = match self.len {
                 0 => self.write_nothing(pool, to),
-                ..=BUF_BYTES_MAX => self.write_all(link, pool, to),
+                1..=BUF_BYTES_MAX => self.write_all(link, pool, to),
                 _ => self.write_piece(link, to),
             };
             match begun {
