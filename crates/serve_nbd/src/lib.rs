@@ -357,7 +357,10 @@ impl NbdConnection {
                 exports.enter(&name, connection, self.client.clone());
                 drop(exports);
                 if self.core.shared.refusals.tells_arrival(Some(peer.ip())) {
-                    tracing::info!(event = "connected", %peer, target = name, "NBD client connected");
+                    let client = self.client.names.first();
+                    tracing::info!(
+                        event = "connected", %peer, target = name, client, "NBD client connected"
+                    );
                 }
                 let grant = Grant::default();
                 self.export = Some(OnExport {

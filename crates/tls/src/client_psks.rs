@@ -102,7 +102,7 @@ fn psk_of_line(line: &[u8]) -> Result<(String, Secret), String> {
     let is_long = |key: &Secret| (KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key.bytes().len());
     let key = key.filter(is_long).ok_or_else(|| {
         format!(
-            "the key of \"{name}\" is not {} to {} hexadecimal digits",
+            "its key is not {} to {} hexadecimal digits",
             2 * KEY_BYTES_MIN,
             2 * KEY_BYTES_MAX
         )
@@ -115,7 +115,9 @@ fn bytes_of(digits: &[u8]) -> Option<Vec<u8>> {
     let nibble = |digit: u8| char::from(digit).to_digit(16);
     let mut bytes = vec![0; digits.len() / 2];
     let pairs = digits.chunks_exact(2);
-    let is_even = pairs.remainder().is_empty();
+    if !pairs.remainder().is_empty() {
+        return None;
+    }
     for (byte, pair) in bytes.iter_mut().zip(pairs) {
         match (nibble(pair[0]), nibble(pair[1])) {
             (Some(high), Some(low)) => *byte = (high << 4 | low) as u8,
@@ -125,7 +127,7 @@ fn bytes_of(digits: &[u8]) -> Option<Vec<u8>> {
             }
         }
     }
-    is_even.then_some(bytes)
+    Some(bytes)
 }
 
 impl KnownPsks for ClientPsks {
@@ -217,24 +219,33 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("clients.psk");
-        let write = |text: &str| {
+        let chmod = |path: &std::path::Path, mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(path, mode).expect("ours");
+        };
+        let write = |text: &str, mode| {
             // Another file, as an inode of its own shows.
             let new = folder.path().join("new");
             std::fs::write(&new, text).expect("room");
-            let mode = std::fs::Permissions::from_mode(0o600);
-            std::fs::set_permissions(&new, mode).expect("ours");
+            chmod(&new, mode);
             std::fs::rename(&new, &path).expect("ours");
         };
-        write(&format!("alice:{KEY}\n"));
+        write(&format!("alice:{KEY}\n"), 0o600);
         let renewed = RenewedPsks::read(&path.clone().into()).expect("a key");
         assert_eq!(renewed.look(), None);
-        write(&format!("alice:{KEY}\nbob:{KEY}\n"));
+        write(&format!("alice:{KEY}\nbob:{KEY}\n"), 0o600);
         assert_eq!(renewed.look(), Some(Ok(())));
         assert!(renewed.psks().has("bob"));
-        write("alice");
+        write("alice", 0o600);
         assert!(renewed.look().is_some_and(|read| read.is_err()));
         assert!(renewed.psks().has("bob") && renewed.wrong().is_some());
         assert_eq!(renewed.look(), None);
+        // Others may read it, then they may not.
+        write(&format!("alice:{KEY}\n"), 0o644);
+        assert!(renewed.look().is_some_and(|read| read.is_err()));
+        chmod(&path, 0o600);
+        assert_eq!(renewed.look(), Some(Ok(())));
+        assert!(!renewed.psks().has("bob"));
     }
 
     #[test]
@@ -249,9 +260,9 @@ mod tests {
                 "alice:KEY\nalice:KEY",
                 "line 2: \"alice\" has a key already",
             ),
-            ("alice:KEY0", "the key of \"alice\" is not 32 to 128"),
-            ("alice:0011", "the key of \"alice\" is not 32 to 128"),
-            ("alice:KEYxy", "the key of \"alice\" is not 32 to 128"),
+            ("alice:KEY0", "its key is not 32 to 128"),
+            ("alice:0011", "its key is not 32 to 128"),
+            ("alice:KEYxy", "its key is not 32 to 128"),
         ] {
             let text = text.replace("KEY", KEY);
             let told = ClientPsks::parse(text.as_bytes()).expect_err(&text);

@@ -52,7 +52,7 @@ pub enum HandshakeError {
     UnknownIdentity(String),
     /// No client has the name.
     #[error(
-        "`psk_file` has no key of the name that it says, \"{}\": give it a line there, or the \
+        "the client's name has no key in `psk_file`, \"{}\": give it a line there, or the \
          client a name that has one", said(.0)
     )]
     UnknownName(String),

@@ -11,6 +11,8 @@ use crate::records::HEADER_BYTES;
 
 /// Bytes of a ClientHello, at most.
 const HELLO_BYTES_MAX: usize = 16 << 10;
+/// Bytes of the records that it comes in, at most.
+const RECORDS_BYTES_MAX: usize = 20 << 10;
 /// Identities of it that are looked at: a host has a key or two, of a version or two.
 const IDENTITIES_MAX: usize = 4;
 
@@ -32,6 +34,11 @@ const GROUPS: [u16; 4] = [0x17, 0x18, 0x19, 0x1d];
 /// The message that the records in `bytes` begin with; `None`: not all of it is there.
 pub(crate) fn client_hello(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, HandshakeError> {
     let mut message = Vec::new();
+    // Where not all of it is there.
+    let more = match bytes.len() <= RECORDS_BYTES_MAX {
+        true => None,
+        false => Some(HandshakeError::Malformed),
+    };
     loop {
         if let Some([kind, len @ ..]) = message.first_chunk::<4>() {
             let len = u32::from_be_bytes([0, len[0], len[1], len[2]]) as usize;
@@ -44,14 +51,14 @@ pub(crate) fn client_hello(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, Handshak
             }
         }
         let Some([kind, major, _, high, low]) = bytes.first_chunk::<HEADER_BYTES>() else {
-            return Ok(None);
+            return more.map_or(Ok(None), Err);
         };
         let len = usize::from(u16::from_be_bytes([*high, *low]));
         if *kind != HANDSHAKE || *major != 3 || len == 0 || len > 1 << 14 {
             return Err(HandshakeError::Malformed);
         }
         let Some(fragment) = bytes.get(HEADER_BYTES..HEADER_BYTES + len) else {
-            return Ok(None);
+            return more.map_or(Ok(None), Err);
         };
         message.extend_from_slice(fragment);
         bytes = &bytes[HEADER_BYTES + len..];
@@ -249,4 +256,23 @@ pub(crate) fn binder_of(psk: &TlsPsk, truncated: &[u8]) -> Vec<u8> {
 pub(crate) fn finished_of(hash: PskHash, key: &Secret, messages: &[u8]) -> Vec<u8> {
     let finished = hash.expand_label(key, "finished", &[], hash.digest_bytes());
     hash.hmac(finished.bytes(), &[&hash.digest(messages)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_hello_that_comes_in_tiny_records_without_end_is_refused() {
+        // A ClientHello of 16,000 bytes, in records of one.
+        let message = [CLIENT_HELLO, 0, 0x3e, 0x80];
+        let begins = message.map(|byte| [HANDSHAKE, 3, 1, 0, 1, byte]).concat();
+        let mut bytes = begins;
+        while bytes.len() <= RECORDS_BYTES_MAX {
+            assert!(matches!(client_hello(&bytes), Ok(None)));
+            bytes.extend([HANDSHAKE, 3, 1, 0, 1, 0]);
+        }
+        let refused = client_hello(&bytes);
+        assert!(matches!(refused, Err(HandshakeError::Malformed)));
+    }
 }

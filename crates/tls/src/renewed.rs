@@ -166,7 +166,8 @@ fn stamps_of(files: &TlsFiles) -> Vec<FileStamp> {
 fn file_stamp(path: &Path) -> FileStamp {
     let there = fs::metadata(path).map_err(|error| error.kind());
     FileStamp::File(
-        there.map(|there| (there.ino(), there.len(), there.mtime(), there.mtime_nsec())),
+        // Also a change of its rights or its owner, by which it can be read.
+        there.map(|there| (there.ino(), there.len(), there.ctime(), there.ctime_nsec())),
     )
 }
 
