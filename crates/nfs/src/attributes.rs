@@ -677,6 +677,7 @@ impl AskedAttributes {
             nfs4::FATTR4_CHANGE,
             nfs4::FATTR4_SIZE,
             nfs4::FATTR4_SPACE_USED,
+            nfs4::FATTR4_TIME_ACCESS,
             nfs4::FATTR4_TIME_METADATA,
             nfs4::FATTR4_TIME_MODIFY,
         ];

@@ -24,7 +24,7 @@ use wire::xdr::{Encode, Opaque, pad};
 use crate::acl;
 use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::continuation::{Continuation, ThenAttributes};
-use crate::holder::to_show;
+use crate::holder::{ToShow, to_show};
 use crate::names::{ANSWERED, change_info, file, set_attr};
 use crate::peer::Peer;
 use crate::pseudo::{PseudoPlace, View};
@@ -49,16 +49,20 @@ pub(crate) fn resume<'a>(
     then: ThenAttributes,
     result: Result<Output, fs::Error>,
 ) -> OperationOutcome<'a> {
+    let result = match (&then, result) {
+        (ThenAttributes::Touched(_, Some(attr), _), Err(_)) => Ok(Output::Attr((**attr).clone())),
+        (_, result) => result,
+    };
     let output = run.done(result)?;
     if let Output::Attr(attr) = &output
         && let Some(view) = run.flow.view.take()
-        && let Some(set) = to_show(&view, attr)
+        && let Some(to_show) = to_show(&view, attr, run.time)
         && !faults::is(Fault::OldAttributes)
     {
-        return touch(run, set, view.size, then);
+        return touch(run, attr, to_show, view.size, then);
     }
     match (then, output) {
-        (ThenAttributes::Touched(size, then), Output::Attr(attr)) => {
+        (ThenAttributes::Touched(size, _, then), Output::Attr(attr)) => {
             let attr = Attr { size, ..attr };
             run.answered = Some((Continuation::Attributes(*then), Ok(Output::Attr(attr))));
             Ok(NextStep::Answered)
@@ -106,19 +110,21 @@ pub(crate) fn resume<'a>(
 /// The client with a write delegation says what is to be set of its file, and its size.
 fn touch<'a>(
     run: &mut RunningCall<'a>,
-    set: SetAttr,
+    attr: &Attr,
+    to_show: ToShow,
     size: u64,
     then: ThenAttributes,
 ) -> OperationOutcome<'a> {
+    let kept = (!to_show.is_modified).then(|| Box::new(attr.clone()));
     let op = FsOp::Setattr {
         file: file(run.current()?),
-        set,
-        guard: None,
+        set: to_show.set,
+        guard: kept.as_ref().map(|attr| attr.changed),
     };
     run.ask_file_system(Ask {
         op,
         is_open: true,
-        then: Continuation::Attributes(ThenAttributes::Touched(size, Box::new(then))),
+        then: Continuation::Attributes(ThenAttributes::Touched(size, kept, Box::new(then))),
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nfs::attributes::{AskedAttributes, FreeSpace};
 use nfs::server::Client;
 use nfs::server::files::{OpenOutcome, ShareReservation};
-use store::fs::FileId;
+use store::fs::{Attr, FileId};
 use wire::nfs4::{change_info4, stateid4, verifier4};
 
 use crate::owner_seqid::OwnerRequest;
@@ -73,8 +73,9 @@ pub(crate) enum ThenAttributes {
     Getattr(AskedAttributes, FreeSpace),
     VerifyRoom,
     Verify(FreeSpace),
-    /// With the file's times changed, whose size at the client that writes it is this.
-    Touched(u64, Box<ThenAttributes>),
+    /// With the file's times changed, whose size at the client that writes it is this; what it was
+    /// like before, where that may be told as well.
+    Touched(u64, Option<Box<Attr>>, Box<ThenAttributes>),
     Setattr,
     GetXattr,
     ChangeXattr,

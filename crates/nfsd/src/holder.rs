@@ -3,8 +3,8 @@
 
 use machine::Nanos;
 use nfs::server::files::{DelegationHolder, FileKey, HolderView, READ, words};
-use store::fs::{Attr, SetAttr, SetTime};
-use wire::nfs4::{clientid4, nfs_argop4, nfsstat4};
+use store::fs::{Attr, SetAttr, SetTime, Time};
+use wire::nfs4::{clientid4, nfs_argop4, nfsstat4, nfstime4};
 
 use crate::Nfsd;
 use crate::call::RunningCall;
@@ -62,20 +62,44 @@ impl Nfsd {
 }
 
 /// What is set of a file before others look at it, of what the client with a write delegation
-/// says; `None`: nothing. Where that client has changed the file it is changed now for others, and
-/// anew each time that they look, for that client says no more (RFC 8881, section 10.4.3).
-pub(crate) fn to_show(view: &HolderView, attr: &Attr) -> Option<SetAttr> {
-    let times = view
-        .times
-        .map(|(accessed, modified)| (time_of(accessed), time_of(modified)));
-    let has_other = |(accessed, modified)| accessed != attr.accessed || modified != attr.modified;
-    let is_other = view.is_modified(attr.size) || times.is_some_and(has_other);
-    is_other.then(|| SetAttr {
-        accessed: times.map(|(accessed, _)| SetTime::Delegated(accessed)),
-        modified: Some(times.map_or(SetTime::Server, |(_, modified)| {
-            SetTime::Delegated(modified)
-        })),
-        ..SetAttr::default()
+/// says.
+pub(crate) struct ToShow {
+    pub(crate) set: SetAttr,
+    /// That client has changed the file: it is changed now for others, and anew each time that
+    /// they look, for that client says no more (RFC 8881, section 10.4.3). Else it is times
+    /// alone, which need not be set where that fails.
+    pub(crate) is_modified: bool,
+}
+
+/// What is to be set of a file with these attributes; `None`: nothing. Its times are taken as
+/// those of the user that the delegation was given to ([`SetTime::Delegated`]).
+pub(crate) fn to_show(view: &HolderView, attr: &Attr, now: Time) -> Option<ToShow> {
+    let is_modified = view.is_modified(attr.size);
+    if view.state.is_over() && !is_modified {
+        return None;
+    }
+    let is_owner = view.state.uid == 0 || view.state.uid == attr.uid;
+    let taken = |said: nfstime4, known: Time| {
+        let said = time_of(said);
+        match () {
+            // What is no time yet is no other time at the next look.
+            () if said > now && !is_modified => known,
+            () if is_owner => said.min(now),
+            () => said.min(now).max(known),
+        }
+    };
+    let known = (attr.accessed, attr.modified);
+    let times = view.times;
+    let times =
+        times.map(|(accessed, modified)| (taken(accessed, known.0), taken(modified, known.1)));
+    let is_shown = is_modified || times.is_some_and(|times| times != known);
+    is_shown.then(|| ToShow {
+        set: SetAttr {
+            accessed: times.map(|(accessed, _)| SetTime::Taken(accessed)),
+            modified: Some(times.map_or(SetTime::Server, |(_, modified)| SetTime::Taken(modified))),
+            ..SetAttr::default()
+        },
+        is_modified,
     })
 }
 

@@ -218,6 +218,16 @@ fn check(run: &mut RunningCall<'_>, args: &OPEN4args<'_>) -> Result<(), nfsstat4
     let access = args.share_access & OPEN4_SHARE_ACCESS_BOTH;
     let has_bad_share =
         access == 0 || args.share_access & !known != 0 || args.share_deny > OPEN4_SHARE_DENY_BOTH;
+    let is_new_kind = matches!(
+        args.claim,
+        open_claim4::CLAIM_PREVIOUS(
+            open_delegation_type4::OPEN_DELEGATE_READ_ATTRS_DELEG
+                | open_delegation_type4::OPEN_DELEGATE_WRITE_ATTRS_DELEG
+        )
+    );
+    if run.minor() < 2 && is_new_kind {
+        return Err(nfsstat4::NFS4ERR_BADXDR);
+    }
     let creates = matches!(args.openhow, openflag4::OPEN4_CREATE(_));
     let is_by_name = matches!(args.claim, open_claim4::CLAIM_NULL(_));
     if has_bad_share || creates && !is_by_name {

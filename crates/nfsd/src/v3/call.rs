@@ -20,7 +20,7 @@ use super::{ExportFound, acl, convert, results};
 use crate::answers::{AnswerWait, Answers};
 use crate::call::{Around, CallIo, Step};
 use crate::duplicate_request_cache::{AddressReplies, CallBegun, CallKey};
-use crate::holder::{self, Heard};
+use crate::holder::{self, Heard, ToShow};
 use crate::payload::{self, DataStep, ReadUnderWay, WriteUnderWay};
 use crate::state;
 use crate::{Granted, Nfsd, View};
@@ -324,7 +324,7 @@ impl V3CallState {
             let Some(granted) = self.granted(&around.peer.view) else {
                 break;
             };
-            if !self.is_needed(step, &asked) {
+            if !self.is_needed(step, &asked, around.time) {
                 self.at += 1;
                 continue;
             }
@@ -436,7 +436,7 @@ impl V3CallState {
         }
     }
 
-    fn is_needed(&self, step: Do, asked: &V3Asked<'_>) -> bool {
+    fn is_needed(&self, step: Do, asked: &V3Asked<'_>, now: Time) -> bool {
         let goes_on = self.status == nfsstat3::NFS3_OK;
         match (step, asked) {
             (Do::After(at), _) => self.after[at].is_none(),
@@ -450,7 +450,7 @@ impl V3CallState {
             // The second entry of a directory names it.
             (Do::Up, V3Asked::Readdir(_, args)) => goes_on && args.cookie < 2,
             (Do::Found, _) => goes_on && self.found_attr.is_none(),
-            (Do::Touch, _) => goes_on && self.to_show().is_some(),
+            (Do::Touch, _) => goes_on && self.to_show(now).is_some(),
             _ => goes_on,
         }
     }
@@ -473,8 +473,10 @@ impl V3CallState {
             Do::Up => V3Next::Ask(FsOp::Parent { dir: self.files[0] }),
             Do::Hear => self.hear(with),
             Do::Touch => {
-                let set = self.to_show().expect("there is something to set");
-                let (file, guard) = (self.files[0], None);
+                let to_show = self.to_show(with.time).expect("there is something to set");
+                let attr = self.after[0].as_ref().filter(|_| !to_show.is_modified);
+                let guard = attr.map(|attr| attr.changed);
+                let (file, set) = (self.files[0], to_show.set);
                 V3Next::Ask(FsOp::Setattr { file, set, guard })
             }
             Do::Main => match self.main(asked, with) {
@@ -485,9 +487,15 @@ impl V3CallState {
     }
 
     /// What is set of the object, as another client says.
-    fn to_show(&self) -> Option<fs::SetAttr> {
+    fn to_show(&self, now: Time) -> Option<ToShow> {
         let (view, attr) = self.view.as_ref().zip(self.after[0].as_ref())?;
-        holder::to_show(view, attr)
+        holder::to_show(view, attr, now)
+    }
+
+    /// Whether that client has changed the object.
+    fn is_modified_elsewhere(&self) -> bool {
+        let both = self.view.as_ref().zip(self.after[0].as_ref());
+        both.is_some_and(|(view, attr)| view.is_modified(attr.size))
     }
 
     /// What another client says of the object.
@@ -732,9 +740,11 @@ impl V3CallState {
             }
             (Do::Hear, Ok(Output::Done)) => {}
             (Do::Touch, Ok(Output::Attr(attr))) => {
-                let size = self.view.map_or(attr.size, |view| view.size);
+                let size = self.view.as_ref().map_or(attr.size, |view| view.size);
                 self.done(Output::Attr(Attr { size, ..attr }));
             }
+            // It is told as the server has it.
+            (Do::Touch, Err(_)) if !self.is_modified_elsewhere() => {}
             // Then the procedure itself will say so.
             (Do::Release(_), Err(_)) => {}
             // The answer has it as far as it is known.

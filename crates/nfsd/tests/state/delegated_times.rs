@@ -25,8 +25,8 @@ fn wants<'a>(client: &Client, access: u32) -> OPEN4args<'a> {
     }
 }
 
-/// Two clients, of which the first has a write delegation of `f` with its times.
-fn delegated() -> (World, Client, Client, stateid4, Vec<u8>) {
+/// Two clients, of which the first has a write delegation of `f` with its times; of a user.
+fn delegated_to(uid: u32) -> (World, Client, Client, stateid4, Vec<u8>) {
     let mut world = World::new();
     let (mut a, mut b) = (world.client("a", 2), world.client("b", 2));
     let handle = world.file(&mut b, "f");
@@ -38,10 +38,17 @@ fn delegated() -> (World, Client, Client, stateid4, Vec<u8>) {
     assert_eq!(world.last(&mut b, set), NFS4_OK);
     world.server.advance(60 * SECOND);
     let args = wants(&a, BOTH);
+    world.uid = uid;
     let opened = world.open(&mut a, args).unwrap();
+    world.uid = 0;
     assert!(opened.may_write && opened.delegates_times);
     let delegation = opened.delegation.expect("no other client has it open");
     (world, a, b, delegation, handle)
+}
+
+/// The same of the file's owner.
+fn delegated() -> (World, Client, Client, stateid4, Vec<u8>) {
+    delegated_to(USERS[0])
 }
 
 fn setattr(handle: &[u8], stateid: stateid4, mask: &[u32], values: &[u8]) -> Ops {
@@ -150,6 +157,13 @@ fn times_are_delegated_with_a_write_delegation_that_is_to_have_them() {
     let mut old = world.client("old", 1);
     let args = wants(&old, BOTH);
     assert_eq!(world.open(&mut old, args).map(drop), Err(NFS4ERR_INVAL));
+    let kind = open_delegation_type4::OPEN_DELEGATE_WRITE_ATTRS_DELEG;
+    let reclaims = OPEN4args {
+        claim: open_claim4::CLAIM_PREVIOUS(kind),
+        ..opening(&old, "o", "f")
+    };
+    let refused = world.open_at(&mut old, at(&handle), reclaims).map(drop);
+    assert_eq!(refused, Err(nfsstat4::NFS4ERR_BADXDR));
 }
 
 #[test]
@@ -248,33 +262,72 @@ fn delegated_times_that_make_no_sense_are_refused() {
     assert_eq!(world.open(&mut a, args).map(drop), Err(NFS4ERR_INVAL));
 }
 
-#[test]
-fn other_clients_see_the_times_that_the_client_with_the_delegation_says() {
-    let (mut world, mut a, mut b, _, handle) = delegated();
+/// What other users see of what a client says: whether it has changed the content, the times, what
+/// is shown, and whether that is a change.
+type Said = (bool, (i64, i64), (i64, i64), bool);
+
+fn look_at_all(uid: u32, all: &[Said]) {
+    let (mut world, mut a, mut b, _, handle) = delegated_to(uid);
     let (given, _) = kept(&mut world, &mut a, &handle);
-    let now = 1_000_060;
     let mut before = given;
-    for (uid, change, said, shown) in [
-        // Set there, the content as it was; also to a time before.
-        (USERS[0], given, (now, now - 30), (now, now - 30)),
-        (USERS[0], given, (9, 9), (9, 9)),
-        // Changed there, also for users that do not own the file.
-        (USERS[1], given + 1, (now, now - 20), (now, now - 20)),
-        (USERS[1], given + 1, (now, now + 3600), (now, now)),
-        // Changed there, by a clock that is behind.
-        (USERS[1], given + 1, (now, 9), (now, now)),
-    ] {
-        world.uid = uid;
-        let said = (change, 0, encoded(said));
+    for (at, &(is_modified, said, shown, is_change)) in all.iter().enumerate() {
+        // Whoever looks.
+        world.uid = [0, USERS[0], USERS[1], 3000][at % 4];
+        let said = (given + u64::from(is_modified), 0, encoded(said));
         let seen = seen_by_other(&mut world, (&a, &mut b), &handle, said);
         let (change, times) = seen.expect("it is told");
-        assert_eq!(times, shown);
-        assert!(change > before, "{change} after {before}");
+        assert_eq!(times, shown, "{at}");
+        assert_eq!(change > before, is_change, "{at}");
         before = change;
     }
-    // What is so already is no change.
-    let (_, times) = kept(&mut world, &mut a, &handle);
-    assert_eq!(times, (now, now));
+}
+
+#[test]
+fn other_clients_see_the_times_that_the_client_of_the_owner_says() {
+    let now = 1_000_060;
+    let read = now - 5;
+    look_at_all(
+        USERS[0],
+        &[
+            // Set there, the content as it was.
+            (false, (read, now - 30), (read, now - 30), true),
+            (false, (read, now - 30), (read, now - 30), false),
+            (false, (9, 9), (9, 9), true),
+            // A time to come is none.
+            (false, (9, now + 3600), (9, 9), false),
+            // Changed there.
+            (true, (read, now - 20), (read, now - 20), true),
+            (true, (read, now + 3600), (read, now), true),
+            (true, (read, 9), (read, 9), true),
+        ],
+    );
+}
+
+#[test]
+fn other_clients_see_no_older_times_that_the_client_of_another_user_says() {
+    let now = 1_000_060;
+    let read = now - 5;
+    look_at_all(
+        USERS[1],
+        &[
+            (false, (read, now - 30), (read, now - 30), true),
+            (false, (9, 9), (read, now - 30), false),
+            (true, (9, 9), (read, now - 30), true),
+            (true, (read, now - 20), (read, now - 20), true),
+        ],
+    );
+}
+
+#[test]
+fn user_that_does_not_own_a_file_changes_it_now_where_it_cuts_it_off() {
+    let (mut world, mut a, _, delegation, handle) = delegated_to(USERS[1]);
+    world.uid = USERS[1];
+    let mask = [1 << FATTR4_SIZE, 0, 1 << (FATTR4_TIME_DELEG_MODIFY - 64)];
+    let mut values = 2u64.to_be_bytes().to_vec();
+    values.extend(&encoded((7, 7))[12..]);
+    let set = setattr(&handle, delegation, &mask, &values);
+    assert_eq!(world.last(&mut a, set), NFS4_OK);
+    assert_eq!(kept(&mut world, &mut a, &handle).1.1, 1_000_060);
 }
 
 #[test]

@@ -244,7 +244,9 @@ fn lost(mode: u32) -> u32 {
 
 fn valid(set: &SetAttr) -> bool {
     let valid_time = |time: &Option<SetTime>| match time {
-        Some(SetTime::Client(time) | SetTime::Delegated(time)) => time.nanos < 1_000_000_000,
+        Some(SetTime::Client(time) | SetTime::Delegated(time) | SetTime::Taken(time)) => {
+            time.nanos < 1_000_000_000
+        }
         _ => true,
     };
     (set.mode.unwrap_or(0) | set.umask) & !MODE_MASK == 0
@@ -255,7 +257,7 @@ fn valid(set: &SetAttr) -> bool {
 fn time_of(set: SetTime, caller: &Caller<'_>) -> Time {
     match set {
         SetTime::Server => caller.now,
-        SetTime::Client(time) => time,
+        SetTime::Client(time) | SetTime::Taken(time) => time,
         SetTime::Delegated(time) => time.min(caller.now),
     }
 }
@@ -272,9 +274,11 @@ pub fn set(attr: &Attr, caller: &Caller<'_>, set: &SetAttr) -> Result<Attr, Erro
     let mut new = attr.clone();
     set_mode(&mut new, caller, set)?;
     set_owner(&mut new, caller, set)?;
-    for (wanted, time) in [
-        (set.accessed, &mut new.accessed),
-        (set.modified, &mut new.modified),
+    // A user that cuts a file off changes it now, whatever it says.
+    let cut_off = set.size.map(|_| caller.now);
+    for (wanted, time, at_least) in [
+        (set.accessed, &mut new.accessed, None),
+        (set.modified, &mut new.modified, cut_off),
     ] {
         let Some(wanted) = wanted else { continue };
         let rights = rights(attr, caller);
@@ -282,11 +286,13 @@ pub fn set(attr: &Attr, caller: &Caller<'_>, set: &SetAttr) -> Result<Attr, Erro
             match wanted {
                 // Only the client's own time is the owner's to say.
                 SetTime::Client(_) => return Err(Error::Perm),
+                SetTime::Taken(_) => {}
                 SetTime::Server | SetTime::Delegated(_)
                     if caller.is_open || rights.holds(Rights::WRITE) => {}
                 SetTime::Server | SetTime::Delegated(_) => return Err(Error::Access),
             }
             if matches!(wanted, SetTime::Delegated(_)) && time_of(wanted, caller) <= *time {
+                *time = at_least.unwrap_or(*time);
                 continue;
             }
         }

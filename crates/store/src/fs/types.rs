@@ -102,6 +102,8 @@ pub enum SetTime {
     /// That of a client with a delegation, but no time to come. The owner's is taken as it is,
     /// another's where it is later than what there is (RFC 9754, section 5).
     Delegated(Time),
+    /// One that was taken so of a client with a delegation, for another that looks at the file.
+    Taken(Time),
 }
 
 /// Attributes to be set; `None` leaves one as it is.

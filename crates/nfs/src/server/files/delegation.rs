@@ -62,8 +62,10 @@ pub struct HolderAnswer {
 }
 
 /// What the client with a write delegation says of its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct HolderView {
+    /// The delegation.
+    pub state: Arc<State>,
     /// `change`: another one than that which it was given, where it has changed the file.
     pub change: u64,
     /// Bytes.
@@ -282,10 +284,10 @@ impl Files {
         if its.state.is_recalled() {
             return DelegationHolder::Silent;
         }
-        match its.said {
-            Some((asked_at, said)) if asked_at >= since => {
-                said.map_or(DelegationHolder::Silent, DelegationHolder::Says)
-            }
+        match &its.said {
+            Some((asked_at, said)) if *asked_at >= since => said
+                .clone()
+                .map_or(DelegationHolder::Silent, DelegationHolder::Says),
             _ => match its.asked_at {
                 Some(at) => DelegationHolder::Asked(at),
                 None => {
@@ -313,6 +315,7 @@ impl Files {
         self.with_delegation(&question.state, |delegation| {
             let given = delegation.given;
             let view = said.map(|said| HolderView {
+                state: question.state.clone(),
                 change: said.change,
                 size: said.size,
                 given,

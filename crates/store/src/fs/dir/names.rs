@@ -464,7 +464,7 @@ impl DirInner {
         if !self.entries.lacks_descriptor(file) {
             return Ok(());
         }
-        let fd = self.beneath.reopen(seen.fd.as_fd(), OFlags::RDWR)?;
+        let fd = self.reopen_file(seen.fd.as_fd(), OFlags::RDWR)?;
         let fd = self.describe(fd, true);
         self.entries.put_descriptor(file, fd, true);
         Ok(())
