@@ -518,6 +518,7 @@ impl NfsdDouble {
                 files: &mut server.driver,
                 pool: &pool,
                 limits: None,
+                is_connected: true,
                 token: token(conn, tag),
                 now,
                 time: server.time,

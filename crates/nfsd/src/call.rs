@@ -43,6 +43,8 @@ pub struct Around<'a> {
     pub pool: &'a Pool,
     /// How much may be read in a second, if that is limited.
     pub limits: Option<&'a OwnLimits>,
+    /// Whether the client can be answered: on another connection it may have sent its call again.
+    pub is_connected: bool,
     /// What completions for it are to carry, one at a time.
     pub token: Token,
     /// The monotonic clock.
@@ -214,6 +216,7 @@ pub(crate) struct RunningCall<'a> {
     pub(crate) peer: &'a mut Peer,
     pub(crate) link: &'a mut Link<Connection>,
     pub(crate) pool: &'a Pool,
+    pub(crate) is_connected: bool,
     pub(crate) limits: Option<&'a OwnLimits>,
     pub(crate) files: &'a mut dyn FileIo,
     pub(crate) token: Token,

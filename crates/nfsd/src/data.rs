@@ -3,7 +3,7 @@
 
 use faults::Fault;
 use link::CommandMemory;
-use machine::Tag;
+use machine::{Tag, work};
 use nfs::server::files::{READ, WRITE};
 use store::fs::{self, Error, FileId, FsOp, Output, READ_AHEAD_BYTES_MAX, Written};
 use wire::nfs4::{
@@ -117,6 +117,7 @@ const HOLE_BYTES: u32 = 64 << 10;
 const WITH_HOLES_BYTES_MIN: u32 = 4096;
 
 fn is_zero(data: &CommandMemory, offset: u32, len: u32) -> bool {
+    work::spend_bytes(len.into());
     let mut is_zero = true;
     data.each_part(offset, len, |part| {
         is_zero = is_zero && mem::is_zero(part);
@@ -176,7 +177,11 @@ fn go_on_reading<'a>(
     match step.map_err(|error| status(error, run.minor()))? {
         DataStep::Done => give(run, read),
         DataStep::Ask(op) => ask_file_system(run, op, is_open, ThenData::Read(read, is_open)),
-        DataStep::NoMemory => Ok(NextStep::NoMemory),
+        DataStep::NoMemory => {
+            // It has taken what it takes of limits.
+            run.flow.is_let_go = true;
+            Ok(NextStep::NoMemory)
+        }
         DataStep::Turn => {
             let then = Continuation::Data(ThenData::Read(read, is_open));
             run.wait(Step::Turn, then)
@@ -192,8 +197,29 @@ fn resume_read<'a>(
 ) -> OperationOutcome<'a> {
     let resumed = read.resume(result);
     resumed.map_err(|error| status(error, run.minor()))?;
+    if read.is_over {
+        return give(run, read);
+    }
     let place = file_place(run)?;
+    may_still(run, READ)?;
     go_on_reading(run, (read, is_open), place)
+}
+
+/// Whether what let the first piece of a WRITE or READ through is there still: a lock may have been
+/// lost, a delegation revoked or an export changed meanwhile.
+#[cold]
+fn may_still(run: &mut RunningCall<'_>, access: u32) -> Result<(), nfsstat4> {
+    let stateid = match run.op() {
+        nfs_argop4::OP_WRITE(args) => args.stateid,
+        nfs_argop4::OP_READ(args) => args.stateid,
+        nfs_argop4::OP_READ_PLUS(args) => args.stateid,
+        _ => unreachable!("they alone are done in pieces"),
+    };
+    state::check_io(run, &stateid, access)?;
+    match access {
+        WRITE => run.check_writable(run.current()?),
+        _ => Ok(()),
+    }
 }
 
 /// The file under the current file handle, and its export.
@@ -218,20 +244,26 @@ fn give<'a>(run: &mut RunningCall<'a>, read: ReadUnderWay) -> OperationOutcome<'
     };
     run.ok(|to| resok.encode(to))?;
     run.reply().data_item(read.len);
-    send(run, read.data, 0, read.len);
+    send(run, read.data, 0, read.len)?;
     Ok(NextStep::Done)
 }
 
 /// Appends `len` bytes of data from `offset`, whose length stands there.
 #[inline]
-fn send(run: &mut RunningCall<'_>, data: CommandMemory, offset: u32, len: u32) {
+fn send(
+    run: &mut RunningCall<'_>,
+    data: CommandMemory,
+    offset: u32,
+    len: u32,
+) -> Result<(), nfsstat4> {
     if len == 0 {
-        return;
+        return Ok(());
     }
     // What a slot keeps is bytes.
     let keeps = run.flow.slot.as_ref().is_some_and(|slot| slot.keeps);
     let tag = match keeps {
-        true => None,
+        // It becomes bytes beside the memory that is bounded: not what is too long to be kept.
+        true => run.reserve(len).map(|()| None)?,
         false => run.link.machine.data_tag(run.flow.tag),
     };
     match tag {
@@ -245,6 +277,7 @@ fn send(run: &mut RunningCall<'_>, data: CommandMemory, offset: u32, len: u32) {
             to.extend_from_slice(&[0; 3][..pad(len as usize)]);
         }
     }
+    Ok(())
 }
 
 /// The answer to READ_PLUS (RFC 7862, section 15.10): a hole, data, a hole, as
@@ -281,7 +314,7 @@ fn give_plus<'a>(run: &mut RunningCall<'a>, read: ReadUnderWay) -> OperationOutc
         };
         let to = run.reply().bytes();
         read_plus_content::NFS4_CONTENT_DATA(data).encode(to);
-        send(run, read.data, begin, end - begin);
+        send(run, read.data, begin, end - begin)?;
     }
     let to = run.reply().bytes();
     behind.iter().for_each(|hole| hole.encode(to));
@@ -356,7 +389,12 @@ fn resume_write<'a>(
 ) -> OperationOutcome<'a> {
     let resumed = write.resume(result);
     resumed.map_err(|error| status(error, run.minor()))?;
+    if write.is_over {
+        return wrote(run, &write.written, verifier);
+    }
     let place = file_place(run)?;
+    let may_go_on = run.is_connected && may_still(run, WRITE).is_ok();
+    write.end_unless(may_go_on);
     go_on_writing(run, (write, verifier, is_open), place)
 }
 

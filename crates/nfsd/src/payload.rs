@@ -28,7 +28,7 @@ pub(crate) struct ReadUnderWay {
     wanted: u32,
     /// It is sent protected: that is a copy, which memory that is taken here is counted for.
     is_protected: bool,
-    is_over: bool,
+    pub(crate) is_over: bool,
     /// Where the bytes lie that were read, and some behind them perhaps.
     pub(crate) data: CommandMemory,
     /// Bytes that were read.
@@ -163,7 +163,7 @@ pub(crate) struct WriteUnderWay {
     len: u32,
     offset: u64,
     is_stable: bool,
-    is_over: bool,
+    pub(crate) is_over: bool,
     /// What was written, as stable as the least stable piece of it.
     pub(crate) written: Written,
 }
@@ -187,6 +187,11 @@ impl WriteUnderWay {
                 is_stable: true,
             },
         }
+    }
+
+    /// No further piece is written, unless that may be: what was written is the result.
+    pub(crate) fn end_unless(&mut self, may_go_on: bool) {
+        self.is_over |= !may_go_on;
     }
 
     /// Goes on as far as it can. The data stays the connection's meanwhile.

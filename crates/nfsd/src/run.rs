@@ -143,6 +143,7 @@ impl Execution {
             peer: around.peer,
             link: around.link,
             pool: around.pool,
+            is_connected: around.is_connected,
             limits: around.limits,
             files: around.files,
             token: around.token,

@@ -593,12 +593,14 @@ impl NfsConnection {
         };
         let id = id.unwrap_or_else(|| self.core.jobs.borrow_mut().vacant());
         let now = driver.now();
+        let is_connected = self.core.is_open();
         let mut around = Around {
             nfsd: self.local.service.nfsd(),
             peer: &mut self.peer,
             link: &mut self.core.link,
             pool: &self.core.pool,
             limits: Some(&self.core.limits),
+            is_connected,
             files: driver,
             token: Subject::File(id).token(),
             now,

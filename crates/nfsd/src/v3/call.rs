@@ -168,6 +168,7 @@ struct With<'a> {
     link: &'a mut Link<Connection>,
     pool: &'a Pool,
     limits: Option<&'a OwnLimits>,
+    is_connected: bool,
     granted: Granted<'a>,
     now: Nanos,
     time: Time,
@@ -343,6 +344,7 @@ impl V3CallState {
                 link: around.link,
                 pool: around.pool,
                 limits: around.limits,
+                is_connected: around.is_connected,
                 granted,
                 now: around.now,
                 time: around.time,
@@ -555,8 +557,14 @@ impl V3CallState {
                 stable,
                 ..
             } => {
-                if self.writing.is_none() {
-                    may(WRITE)?;
+                let may_write = may(WRITE);
+                match &mut self.writing {
+                    None => may_write?,
+                    // What let the first piece through may be gone.
+                    Some(writing) => {
+                        let is_read_only = with.granted.rule.is_read_only;
+                        writing.end_unless(may_write.is_ok() && !is_read_only && with.is_connected);
+                    }
                 }
                 return Ok(self.write((file, offset, count, stable), with));
             }
@@ -635,7 +643,11 @@ impl V3CallState {
         match reading.go_on(with.pool, from) {
             Err(error) => V3Next::Done(Err(error)),
             Ok(DataStep::Done) => V3Next::Done(self.give(reading, with)),
-            Ok(DataStep::NoMemory) => V3Next::Waits(Step::NoMemory),
+            Ok(DataStep::NoMemory) => {
+                // It has taken what it takes of limits.
+                self.is_let_go = true;
+                V3Next::Waits(Step::NoMemory)
+            }
             Ok(DataStep::Ask(op)) => {
                 self.reading = Some(reading);
                 V3Next::Ask(op)
