@@ -71,6 +71,8 @@ pub struct NfsdDouble {
     pub dearest_turn: u64,
     /// Work without a call does not go on.
     pub rests: bool,
+    /// Clients can be answered.
+    pub is_connected: bool,
     driver: Queues,
     conns: Vec<Conn>,
     /// Work without a call, with what it waits for.
@@ -105,6 +107,7 @@ impl NfsdDouble {
             turn_units_max: u64::MAX,
             dearest_turn: 0,
             rests: false,
+            is_connected: true,
             driver: Queues::new(pool),
             conns: Vec::new(),
             work: Vec::new(),
@@ -518,7 +521,7 @@ impl NfsdDouble {
                 files: &mut server.driver,
                 pool: &pool,
                 limits: None,
-                is_connected: true,
+                is_connected: server.is_connected,
                 token: token(conn, tag),
                 now,
                 time: server.time,

@@ -366,9 +366,8 @@ impl V3CallState {
                     match fs.start(&caller, op, around.files, around.token) {
                         Progress::Done(result) => result,
                         Progress::Pending(task) => {
-                            let fs = fs.clone();
                             payload::keep(around.link, around.pool, tag);
-                            return Step::Pending(fs, task);
+                            return Step::Pending(fs.clone(), task);
                         }
                     }
                 }
@@ -557,16 +556,7 @@ impl V3CallState {
                 stable,
                 ..
             } => {
-                let may_write = may(WRITE);
-                match &mut self.writing {
-                    None => may_write?,
-                    // What let the first piece through may be gone.
-                    Some(writing) => {
-                        let is_read_only = with.granted.rule.is_read_only;
-                        writing.end_unless(may_write.is_ok() && !is_read_only && with.is_connected);
-                    }
-                }
-                return Ok(self.write((file, offset, count, stable), with));
+                return self.write((file, offset, count, stable), may(WRITE), with);
             }
             V3Asked::Create(_, None) => return Err(nfsstat3::NFS3ERR_BADTYPE),
             V3Asked::Create(named, Some((new, ref set))) => FsOp::Create {
@@ -671,24 +661,33 @@ impl V3CallState {
         Ok(Output::Read { len, is_end })
     }
 
-    /// Begins a WRITE, or goes on with one.
+    /// Begins a WRITE if that may be, or goes on with one: what let its first piece through may be
+    /// gone.
     fn write<'a>(
         &mut self,
         (id, offset, len, stable): (FileId, u64, u32, stable_how),
+        may_write: Result<(), nfsstat3>,
         with: &mut With<'_>,
-    ) -> V3Next<'a> {
-        let writing = self.writing.take();
-        let mut writing = writing.unwrap_or_else(|| {
-            self.verifier = with.fs().verifier();
-            let payloads = with.link.machine.call(with.tag).payloads;
-            let data = (payloads.first().copied().flatten(), len);
-            WriteUnderWay::new(data, (offset, stable != stable_how::UNSTABLE))
-        });
+    ) -> Result<V3Next<'a>, nfsstat3> {
+        let mut writing = match self.writing.take() {
+            Some(mut writing) => {
+                let is_read_only = with.granted.rule.is_read_only;
+                writing.end_unless(may_write.is_ok() && !is_read_only && with.is_connected);
+                writing
+            }
+            None => {
+                may_write?;
+                self.verifier = with.fs().verifier();
+                let payloads = with.link.machine.call(with.tag).payloads;
+                let data = (payloads.first().copied().flatten(), len);
+                WriteUnderWay::new(data, (offset, stable != stable_how::UNSTABLE))
+            }
+        };
         let fs = with.granted.fs.as_ref();
         let caller = self.caller(with.time);
         let caller = &caller;
         let to = File { fs, caller, id };
-        match writing.go_on(with.link, with.pool, to) {
+        Ok(match writing.go_on(with.link, with.pool, to) {
             Err(error) => V3Next::Done(Err(error)),
             Ok(DataStep::Done) => V3Next::Done(Ok(Output::Written(writing.written))),
             Ok(DataStep::NoMemory) => V3Next::Waits(Step::NoMemory),
@@ -700,7 +699,7 @@ impl V3CallState {
                 self.writing = Some(writing);
                 V3Next::Waits(Step::Turn)
             }
-        }
+        })
     }
 
     /// Gives what was asked for to the READ or WRITE that asked for a piece. `None`: that goes

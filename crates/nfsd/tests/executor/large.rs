@@ -161,6 +161,24 @@ fn write_of_8_mib_that_finds_no_room_for_all_of_it_is_done_in_part() {
     }
 }
 
+/// The client may have sent the call again on another connection, and other data since.
+#[test]
+fn write_of_8_mib_ends_behind_the_piece_in_which_its_connection_is_lost() {
+    // What the file system lends is written without a pause.
+    for (fs, expected) in both().into_iter().zip([LARGE, EACH]) {
+        let (mut world, handle) = large(fs);
+        world.server.is_connected = false;
+        let data = pattern(LARGE);
+        let write = Ops::default().fh(&handle).write(0, &data);
+        let count = written(&mut world.do_ops(&write));
+        let (wire, _) = write3(7, &handle, 0, &data);
+        let results = world.server.call(world.conn, &wire);
+        let count3 = &results[results.len() - 16..][..4];
+        assert_eq!(count, expected);
+        assert_eq!(count3, (count as u32).to_be_bytes(), "by version 3");
+    }
+}
+
 /// As many buffers as there are: fewer bytes are an answer, and none is waited for with some
 /// of them held.
 #[test]
