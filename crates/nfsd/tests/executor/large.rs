@@ -121,7 +121,11 @@ fn read_plus_of_8_mib_tells_of_holes_around_data_in_several_buffers() {
             1
         );
         let session = &mut world.session(LARGE as u32 + (64 << 10), 4096);
+        world.server.dearest_turn = 0;
         let mut answer = world.sequence(session, false, &fh().read_plus(0, LARGE as u32));
+        let looked_through = (LARGE - data.len()) as u64 >> 10;
+        let dearest = world.server.dearest_turn;
+        assert!(dearest >= looked_through, "{dearest} units");
         sequenced(&mut answer).ok(nfs_opnum4::OP_PUTFH);
         answer.ok(nfs_opnum4::OP_READ_PLUS);
         let (eof, contents): (bool, u32) = (answer.value(), answer.value());
