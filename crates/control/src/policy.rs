@@ -238,6 +238,8 @@ pub(crate) fn placement(sink: &mut Sink, section: Option<&Section>) -> Placement
         ("round-robin", Placement::RoundRobin),
         ("least-loaded", Placement::LeastLoaded),
         ("incoming-cpu", Placement::IncomingCpu),
+        ("napi", Placement::Napi),
+        ("client-ip", Placement::ClientIp),
     ];
     pick(sink, section, "placement", PLACEMENTS).unwrap_or_default()
 }

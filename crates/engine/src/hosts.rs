@@ -105,11 +105,19 @@ struct HostTable {
     sweep_at: usize,
 }
 
+/// The connections of one address.
+#[derive(Debug, Default)]
+struct OfAddress {
+    count: u32,
+    /// Where they are, if they are together.
+    reactor: Option<usize>,
+}
+
 /// All hosts, off the way of an I/O.
 #[derive(Default)]
 pub struct Hosts {
     table: Mutex<HostTable>,
-    connections: Mutex<BTreeMap<IpAddr, u32>>,
+    connections: Mutex<BTreeMap<IpAddr, OfAddress>>,
 }
 
 /// The place of a connection among those of its address, until it is dropped.
@@ -126,7 +134,7 @@ impl std::fmt::Debug for Hosts {
 }
 
 impl Hosts {
-    fn connections(&self) -> MutexGuard<'_, BTreeMap<IpAddr, u32>> {
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<IpAddr, OfAddress>> {
         locked(&self.connections)
     }
 
@@ -168,9 +176,9 @@ impl Hosts {
     pub fn place(self: &Arc<Self>, address: IpAddr, max: u32) -> Option<HostPlace> {
         let address = network(address);
         let mut connections = self.connections();
-        let count = connections.get(&address).copied().unwrap_or(0);
+        let count = connections.get(&address).map_or(0, |of| of.count);
         (count < max).then(|| {
-            connections.insert(address, count + 1);
+            connections.entry(address).or_default().count += 1;
             HostPlace {
                 hosts: self.clone(),
                 address,
@@ -179,12 +187,21 @@ impl Hosts {
     }
 }
 
+impl HostPlace {
+    /// The reactor that has the connections of this address: which `choose` says for the first.
+    pub fn reactor(&self, choose: impl FnOnce() -> usize) -> usize {
+        let mut connections = self.hosts.connections();
+        let of = connections.entry(self.address).or_default();
+        *of.reactor.get_or_insert_with(choose)
+    }
+}
+
 impl Drop for HostPlace {
     fn drop(&mut self) {
         let mut connections = self.hosts.connections();
-        if let Some(count) = connections.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of) = connections.get_mut(&self.address) {
+            of.count -= 1;
+            if of.count == 0 {
                 connections.remove(&self.address);
             }
         }

@@ -300,7 +300,7 @@ impl<S: Protocols> Shard<S> {
         };
         (self.shared.connection_policies).apply(&connected, peer, listener);
         let placer = self.placer.as_mut().expect("only the acceptor accepts");
-        let shard = placer.place(connected.incoming_cpu());
+        let shard = placer.place(&connected, &place);
         // Counted here, so that a burst of connections is spread as well.
         self.shared.load[shard].fetch_add(1, Ordering::Relaxed);
         let newcomer = Newcomer {

@@ -4,13 +4,14 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 
 use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;
 
-use crate::{SocketOptions, cpu, sys};
+use crate::{SocketOptions, cpu, socket_options, sys};
 
 /// What a driver over the kernel cannot take.
 pub(crate) const NOT_THE_KERNELS: &str = "a socket or listener of the kernel";
@@ -207,6 +208,14 @@ impl ConnectedSocket {
     pub fn incoming_cpu(&self) -> Option<usize> {
         match &self.0 {
             Connected::Descriptor(descriptor) => cpu::incoming_cpu(descriptor),
+            Connected::Numbered { .. } => None,
+        }
+    }
+
+    /// The NAPI ID of the receive queue by which packets of it last came, where the kernel names one.
+    pub fn incoming_napi_id(&self) -> Option<NonZeroU32> {
+        match &self.0 {
+            Connected::Descriptor(descriptor) => socket_options::incoming_napi_id(descriptor),
             Connected::Numbered { .. } => None,
         }
     }

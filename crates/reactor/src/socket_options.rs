@@ -1,11 +1,15 @@
 //! What the kernel is to do with what goes over a connection.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::net::{AddressFamily, sockopt};
 
 use crate::sys;
+
+/// Of include/uapi/asm-generic/socket.h of Linux; the C library's bindings have no name for it.
+const SO_INCOMING_NAPI_ID: i32 = 56;
 
 /// Options of a socket; `None` leaves one as the kernel has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +80,25 @@ fn set_number(socket: impl AsFd, option: i32, value: &[u8]) -> io::Result<()> {
     sys::check(rc as isize).map(drop)
 }
 
+/// An option of SOL_SOCKET of up to 8 bytes that has no other way.
+fn number(socket: impl AsFd, option: i32) -> io::Result<u64> {
+    let (mut value, mut len) = (0u64, 8 as libc::socklen_t);
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes `len` bytes at most, which `value` has.
+    let rc = unsafe {
+        let value = (&raw mut value).cast();
+        libc::getsockopt(fd, libc::SOL_SOCKET, option, value, &raw mut len)
+    };
+    sys::check(rc as isize)?;
+    Ok(value)
+}
+
+/// The NAPI ID of the receive queue by which packets of a connection last came; `None` where they come
+/// by none (loopback, veth) or the kernel does not say.
+pub(crate) fn incoming_napi_id(socket: impl AsFd) -> Option<NonZeroU32> {
+    NonZeroU32::new(u32::try_from(number(socket, SO_INCOMING_NAPI_ID).ok()?).ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
@@ -83,15 +106,16 @@ mod tests {
     use super::*;
 
     fn number(socket: &TcpStream, option: i32) -> u64 {
-        let (mut value, mut len) = (0u64, 8 as libc::socklen_t);
-        let fd = socket.as_raw_fd();
-        // SAFETY: the kernel writes `len` bytes at most, which `value` has.
-        let rc = unsafe {
-            let value = (&raw mut value).cast();
-            libc::getsockopt(fd, libc::SOL_SOCKET, option, value, &raw mut len)
-        };
-        assert_eq!(rc, 0);
-        value
+        super::number(socket, option).expect("the kernel has it")
+    }
+
+    #[test]
+    fn connection_over_loopback_comes_by_no_receive_queue() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let to = listener.local_addr().expect("it is bound");
+        let socket = TcpStream::connect(to).expect("it listens");
+        assert_eq!(number(&socket, SO_INCOMING_NAPI_ID), 0);
+        assert_eq!(incoming_napi_id(&socket), None);
     }
 
     #[test]
