@@ -79,7 +79,7 @@ impl Placer {
     fn of_queue(&mut self, napi_id: Option<NonZeroU32>, turn: usize) -> usize {
         let Some(napi_id) = napi_id else {
             if !std::mem::replace(&mut self.is_told, true) {
-                tracing::info!(
+                tracing::warn!(
                     "placement = \"napi\": the kernel names no receive queue for a connection (it came \
                      by loopback, veth or a card without NAPI); it goes where the fewest are"
                 );
