@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use clap::{Args, Subcommand};
 
+use super::agent::{self, Agent, AgentArgs, AgentSecret};
 use super::catalogue::{CATALOGUE, SweepSpec};
 use super::journal::{self, Journal, JournalRun, JournalSettings};
 use super::load::{Durations, Load, Subject};
@@ -35,6 +36,8 @@ pub struct BenchArgs {
 enum BenchCommand {
     /// List the figures, how long each takes, and what cannot be measured here
     List(Others),
+    /// Run loads for a `weft bench run --agents` on another machine, until Ctrl-C
+    Agent(AgentArgs),
     /// Measure figures and write the report; Ctrl-C keeps what is done, and the
     /// same command goes on from there
     Run(RunArgs),
@@ -83,6 +86,18 @@ struct RunArgs {
     again: bool,
     #[command(flatten)]
     others: Others,
+    /// Machines that run the loads, each with a `weft bench agent`; the hosts of a figure are spread over
+    /// them. The targets then listen on the address of this machine that the agents reach
+    #[arg(
+        long,
+        value_name = "HOST[:PORT],...",
+        value_delimiter = ',',
+        requires = "secret_file"
+    )]
+    agents: Vec<String>,
+    /// The secret of the agents, in a file that its owner alone can read
+    #[arg(long, value_name = "FILE", requires = "agents")]
+    secret_file: Option<PathBuf>,
 }
 
 impl Others {
@@ -99,6 +114,26 @@ impl Others {
 }
 
 impl RunArgs {
+    /// The agents that were named, which have answered.
+    fn find_agents(&self, stop: &AtomicBool) -> Result<Vec<Agent>, String> {
+        let Some(file) = &self.secret_file else {
+            return Ok(Vec::new());
+        };
+        let secret = AgentSecret::read(file)?;
+        let found = self.agents.iter();
+        let found = found.map(|place| Agent::find(place, &secret, stop));
+        let found = found.collect::<Result<Vec<_>, _>>()?;
+        if let Some(other) = found.iter().find(|agent| agent.sees != found[0].sees) {
+            let (first, name) = (&found[0], &other.name);
+            return Err(format!(
+                "agent {name} reaches this machine at {}, {} at {}: targets listen on one address, so name \
+                 agents of one network",
+                other.sees, first.name, first.sees
+            ));
+        }
+        Ok(found)
+    }
+
     fn effort(&self) -> Effort {
         match (self.quick, self.full) {
             (true, _) => Effort::Quick,
@@ -131,6 +166,7 @@ pub fn run(
             list(&others.options())?;
             Ok(ExitCode::SUCCESS)
         }
+        BenchCommand::Agent(args) => return agent::run(args, stop),
         BenchCommand::Run(args) => match chosen(&args.names) {
             Ok(sweeps) => measure(args, &sweeps, settings, stop),
             Err(wrong) => {
@@ -222,7 +258,10 @@ fn measure(
     stop: &AtomicBool,
 ) -> Result<ExitCode, String> {
     let began = Instant::now();
-    let options = args.others.options();
+    let options = sides::Options {
+        agents: args.find_agents(stop)?,
+        ..args.others.options()
+    };
     let effort = args.effort();
     let out = args.out.display();
     std::fs::create_dir_all(&args.out).map_err(|error| format!("{out}: {error}"))?;
@@ -232,6 +271,7 @@ fn measure(
         program: program.map_err(|error| format!("this program cannot be read: {error}"))?,
         peer: options.peer.clone(),
         guest: options.guest.clone(),
+        agents: args.agents.clone(),
     };
     let this = JournalRun {
         command: command_line(),
@@ -243,7 +283,12 @@ fn measure(
     let plan = Plan::new(sweeps, effort, &available);
     announce(&plan, &journal, args);
     // Load before, not during.
-    let machine = [provenance::machine(Path::new("/")), settings].concat();
+    let agents = options.agents.iter().map(|agent| {
+        let of = format!("{}, {} CPUs", agent.machine, agent.cpus);
+        (Provenance::agent(&agent.name), of)
+    });
+    let mut machine = [provenance::machine(Path::new("/")), settings].concat();
+    machine.extend(agents);
     let mut side = |subject: &Subject, load: &Load, how_long: &Durations| {
         let run = sides::measure(subject, load, how_long, &options, stop);
         // A stopped run may have been cut short: it does not count.

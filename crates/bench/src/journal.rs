@@ -35,6 +35,9 @@ pub struct JournalSettings {
     pub peer: Option<String>,
     /// The program that runs guests, where one was named.
     pub guest: Option<PathBuf>,
+    /// The machines that run the loads, where some were named.
+    #[serde(default)]
+    pub agents: Vec<String>,
 }
 
 /// One measurement.
@@ -288,6 +291,7 @@ fn difference(there: &JournalSettings, here: &JournalSettings) -> Option<&'stati
         (there.program == here.program, "build of weft"),
         (there.peer == here.peer, "--peer"),
         (there.guest == here.guest, "--guest"),
+        (there.agents == here.agents, "--agents"),
     ];
     rows.iter().find(|(is_same, _)| !is_same).map(|row| row.1)
 }

@@ -3,6 +3,7 @@
 //! figures are compared with.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod catalogue;
 pub mod ceiling;
 pub mod command;

@@ -190,6 +190,23 @@ pub struct Provenance {
     pub versions: Vec<(String, String)>,
 }
 
+impl Provenance {
+    /// The name of the fact about an agent.
+    #[must_use]
+    pub fn agent(name: &str) -> String {
+        format!("{AGENT}{name}")
+    }
+
+    /// Whether agents on other machines ran the loads.
+    #[must_use]
+    pub fn has_agents(&self) -> bool {
+        self.machine.iter().any(|(name, _)| name.starts_with(AGENT))
+    }
+}
+
+/// What a fact about an agent begins with.
+const AGENT: &str = "agent ";
+
 /// Reports were of one command once, their last.
 fn one_or_all<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]

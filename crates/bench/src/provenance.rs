@@ -57,6 +57,13 @@ pub fn machine(root: &Path) -> Vec<(String, String)> {
     facts
 }
 
+/// The machine whose files are below `root`, in a line.
+#[must_use]
+pub fn in_short(root: &Path) -> String {
+    let release = first_line(root, "proc/sys/kernel/osrelease");
+    format!("{}, Linux {release}, {}", processor(root), memory(root))
+}
+
 /// Those that loopback, sockets and io_uring feel, and that the papers set.
 const SYSCTLS: &[&str] = &[
     "net.core.rmem_max",

@@ -3,7 +3,7 @@
 //! done by this very program in processes of their own.
 
 mod ceiling;
-mod child;
+pub(crate) mod child;
 mod client;
 mod config;
 mod leash;
@@ -22,6 +22,7 @@ pub use leash::{LeashArgs, run as leash};
 use child::Words;
 use namespaces::Namespaces;
 
+use super::agent::Agent;
 use super::load::{Durations, Load, LoadProtocol, Mode, Subject};
 use super::measured::{Quantity, Sample};
 
@@ -33,6 +34,8 @@ pub struct Options {
     pub peer: Option<String>,
     /// The program that runs a script in a Linux guest.
     pub guest: Option<PathBuf>,
+    /// Machines that run the loads; none: this one does.
+    pub agents: Vec<Agent>,
     /// The weft that is measured; this program where none is named.
     pub weft: Option<PathBuf>,
 }
@@ -81,6 +84,9 @@ fn check_not_stopped(stop: &AtomicBool) -> Result<(), FigureError> {
 /// # Errors
 /// What is missing, and how to get it.
 pub fn available(subject: &Subject, load: &Load, options: &Options) -> Result<(), String> {
+    if !options.agents.is_empty() {
+        check_for_agents(subject, load)?;
+    }
     if load.mtu.is_some() {
         namespaces::available()?;
     }
@@ -90,6 +96,24 @@ pub fn available(subject: &Subject, load: &Load, options: &Options) -> Result<()
         Subject::Local(protocol) => local::available(*protocol, load),
         Subject::Peer(name) => peers::available_peer(name, load, options),
         Subject::Client(name) => peers::available_client(name, load, options),
+    }
+}
+
+/// Whether agents on other machines can run the load.
+fn check_for_agents(subject: &Subject, load: &Load) -> Result<(), String> {
+    if load.mtu.is_some() {
+        return Err("the network to the agents has its own MTU".into());
+    }
+    if load.tls.is_some() {
+        return Err("the file of the key is on this machine, not with the agents".into());
+    }
+    match subject {
+        Subject::Weft(..) => Ok(()),
+        Subject::Peer(name) if peers::is_elsewhere(name) => Ok(()),
+        Subject::Peer(_) => Err("agents cannot reach it: it listens on this machine alone".into()),
+        Subject::Ceiling(..) => Err("agents run `weft perf`, not `weft ceiling`".into()),
+        Subject::Client(_) => Err("agents run `weft perf`, not others' programs".into()),
+        Subject::Local(_) => Err("without a network there is nothing for agents".into()),
     }
 }
 
@@ -216,20 +240,43 @@ impl<'a> Around<'a> {
         };
         let weft = weft.map_err(|error| format!("this program does not find itself: {error}"))?;
         let weft = weft.into_os_string().into_string();
+        let cpus = Cpus::new(&reactor::available_cpus(), load.target_cores.into());
         Ok(Around {
             load,
             how_long,
             options,
             stop,
             weft: weft.map_err(|_| "the path of this program is not UTF-8".to_owned())?,
-            cpus: Cpus::new(&reactor::available_cpus(), load.target_cores.into()),
+            cpus: Cpus {
+                is_shared: cpus.is_shared && options.agents.is_empty(),
+                ..cpus
+            },
             net: Net {
                 target: Vec::new(),
                 client: Vec::new(),
                 target_net: None,
-                ip: Ipv4Addr::LOCALHOST.into(),
+                ip: match options.agents.first() {
+                    Some(agent) => agent.sees,
+                    None => Ipv4Addr::LOCALHOST.into(),
+                },
             },
         })
+    }
+
+    /// The agent that runs the load with this number, if agents run loads.
+    fn agent(&self, load: usize) -> Option<&'a Agent> {
+        let agents = &self.options.agents;
+        agents.get(load % agents.len().max(1))
+    }
+
+    /// CPUs of the target, and of all clients.
+    fn cores(&self) -> (usize, usize) {
+        let agents = self.options.agents.iter().take(self.load.hosts.into());
+        let clients = match self.options.agents.is_empty() {
+            true => self.cpus.client.len(),
+            false => agents.map(|agent| agent.cpus).sum(),
+        };
+        (self.cpus.target.len(), clients)
     }
 
     /// The words of one of weft's commands.

@@ -15,3 +15,5 @@ pub mod perf;
 mod private_file;
 pub mod probe;
 pub mod units;
+
+pub use private_file::read_private;

@@ -7,8 +7,11 @@ use std::path::Path;
 
 use auth::{FileAccess, Secret};
 
-/// The first `most` bytes of one; a sentence for the user where it cannot be used.
-pub(crate) fn read_private(path: &Path, most: usize) -> Result<Secret, String> {
+/// The first `most` bytes of one.
+///
+/// # Errors
+/// A sentence for the user, where it is none, cannot be read, or others can read it.
+pub fn read_private(path: &Path, most: usize) -> Result<Secret, String> {
     let shown = path.display();
     let cannot = |error| format!("{shown} cannot be read: {error}");
     // Looked at before it is opened: opening a pipe would block.

@@ -116,7 +116,7 @@ pub(super) fn html(
         unknown: names
             .filter(|name| SweepSpec::named(name).is_none())
             .collect(),
-        setups: topology::setups(sources),
+        setups: topology::setups(sources, measured.provenance.has_agents()),
         provenance: provenance(measured),
     };
     render(include_str!("page.html"), page)

@@ -20,14 +20,22 @@ pub(super) struct Setup {
     connections: Vec<String>,
 }
 
-/// All set-ups that the sweeps have.
-pub(super) fn setups(sources: &[Source<'_>]) -> Vec<Setup> {
-    let setups = [alone(sources), over_veth(sources), of_many(sources)];
+/// All set-ups that the sweeps have, whose loads agents ran or this machine.
+pub(super) fn setups(sources: &[Source<'_>], has_agents: bool) -> Vec<Setup> {
+    let link = match has_agents {
+        true => "network to the agents",
+        false => "loopback interface",
+    };
+    let setups = [
+        alone(sources, link),
+        over_veth(sources),
+        of_many(sources, link),
+    ];
     setups.into_iter().flatten().collect()
 }
 
-/// Target and client on the loopback interface.
-fn alone(sources: &[Source<'_>]) -> Option<Setup> {
+/// One target and one client.
+fn alone(sources: &[Source<'_>], link: &'static str) -> Option<Setup> {
     let is_plain = |load: &Load| load.mtu.is_none() && load.hosts == 1;
     let loads = sources.iter().flat_map(loads).filter(is_plain);
     let loads: Vec<_> = loads.collect();
@@ -39,7 +47,7 @@ fn alone(sources: &[Source<'_>]) -> Option<Setup> {
     };
     Some(Setup {
         figures: "All figures but those of the other rows.".into(),
-        link: "loopback interface",
+        link,
         hosts: 1,
         target: vec![reactors, "1 volume or file system in memory".into()],
         connections: vec![format!("TCP, 1 to {connections} connections")],
@@ -71,7 +79,7 @@ fn over_veth(sources: &[Source<'_>]) -> Option<Setup> {
     })
 }
 
-fn of_many(sources: &[Source<'_>]) -> Option<Setup> {
+fn of_many(sources: &[Source<'_>], link: &'static str) -> Option<Setup> {
     let is_many = |source: &&Source<'_>| loads(source).iter().any(|load| load.hosts > 1);
     let all: Vec<_> = sources.iter().filter(is_many).collect();
     let spec = all.first()?.spec;
@@ -98,7 +106,7 @@ fn of_many(sources: &[Source<'_>]) -> Option<Setup> {
     });
     Some(Setup {
         figures: titles(&all),
-        link: "loopback interface",
+        link,
         hosts: many.first()?.1.hosts,
         target: vec![
             "1 reactor on a CPU of its own".into(),

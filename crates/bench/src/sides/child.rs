@@ -243,7 +243,7 @@ fn told(status: process::ExitStatus, text: &str) -> String {
 }
 
 /// Lines as they come; the process that writes them never waits for us.
-fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
+pub fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let lines = BufReader::new(from).lines().map_while(Result::ok);
@@ -252,7 +252,8 @@ fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
     told
 }
 
-fn await_line<T>(
+/// The first line that `wanted` takes; `None` where there is none in time, or none comes any more.
+pub fn await_line<T>(
     lines: &Receiver<String>,
     limit: Duration,
     stop: &AtomicBool,

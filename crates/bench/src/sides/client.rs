@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::super::agent::RemoteLoad;
 use super::super::load::{LoadProtocol, Spin};
 use super::child::{Child, Words, list};
 use super::config::host_name;
@@ -64,7 +65,9 @@ pub fn words(
     add("numjobs", load.connections.to_string());
     add("ramp-time", millis(how_long.ramp));
     add("runtime", millis(how_long.runtime));
-    add("cpus", list(&around.cpus.client));
+    if around.options.agents.is_empty() {
+        add("cpus", list(&around.cpus.client));
+    }
     let name = host_name(host.number);
     match host.protocol {
         LoadProtocol::NvmeTcp | LoadProtocol::NvmeRdma => add("hostnqn", format!("nqn.{name}")),
@@ -154,21 +157,63 @@ pub fn fill(around: &Around, host: &LoadHost) -> Result<(), FigureError> {
     )))
 }
 
+/// A client that runs.
+enum ClientRun {
+    Here(Child),
+    /// On the machine of an agent.
+    There(RemoteLoad),
+}
+
+impl ClientRun {
+    fn start(around: &Around, number: usize, words: &Words) -> Result<ClientRun, FigureError> {
+        Ok(match around.agent(number) {
+            // What runs it is there: its own weft.
+            Some(agent) => ClientRun::There(agent.load(&words.words[1..], around.stop)?),
+            None => ClientRun::Here(Child::start(words)?),
+        })
+    }
+
+    /// Waits until it is connected.
+    fn ready(&mut self, around: &Around) -> Result<(), FigureError> {
+        match self {
+            ClientRun::Here(child) => {
+                let ready = |line: &str| (line == "ready").then_some(());
+                child.error_line(CONNECT_MAX, around.stop, ready)
+            }
+            ClientRun::There(load) => load.ready(CONNECT_MAX, around.stop),
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), FigureError> {
+        match self {
+            ClientRun::Here(child) => child.write_line("begin"),
+            ClientRun::There(load) => load.begin(),
+        }
+    }
+
+    fn output(self, around: &Around) -> Result<String, FigureError> {
+        match self {
+            ClientRun::Here(child) => child.output(END_MAX, around.stop),
+            ClientRun::There(load) => load.output(END_MAX, around.stop),
+        }
+    }
+}
+
 /// Clients that are connected and wait for the word.
 pub struct Clients {
-    children: Vec<Child>,
+    runs: Vec<ClientRun>,
 }
 
 impl Clients {
     /// Starts them and waits until all of them are connected.
     pub fn connect(around: &Around, all: &[Words]) -> Result<Clients, FigureError> {
-        let children = all.iter().map(Child::start).collect::<Result<Vec<_>, _>>();
-        let mut children = children?;
-        for child in &mut children {
-            let ready = |line: &str| (line == "ready").then_some(());
-            child.error_line(CONNECT_MAX, around.stop, ready)?;
+        let numbered = all.iter().enumerate();
+        let runs = numbered.map(|(number, words)| ClientRun::start(around, number, words));
+        let mut runs = runs.collect::<Result<Vec<_>, _>>()?;
+        for run in &mut runs {
+            run.ready(around)?;
         }
-        Ok(Clients { children })
+        Ok(Clients { runs })
     }
 
     /// Lets them begin, and looks at what is watched before, when they have begun
@@ -179,8 +224,8 @@ impl Clients {
         mut look: impl FnMut() -> Result<Look, FigureError>,
     ) -> Result<(Vec<ClientSample>, Looks), FigureError> {
         let before = look()?;
-        for child in &mut self.children {
-            child.write_line("begin")?;
+        for run in &mut self.runs {
+            run.begin()?;
         }
         let began = Instant::now();
         let (ramp, runtime) = (around.how_long.ramp, around.how_long.runtime);
@@ -190,10 +235,10 @@ impl Clients {
         let first = look()?;
         wait_until(began + ramp + runtime - margin, around)?;
         let within = [first, look()?];
-        let told = self.children.into_iter().map(|child| {
-            let text = child.output(END_MAX, around.stop)?;
-            ClientSample::parse(&text)
-        });
+        let told = self
+            .runs
+            .into_iter()
+            .map(|run| ClientSample::parse(&run.output(around)?));
         let told = told.collect::<Result<_, _>>()?;
         let looks = Looks {
             within,

@@ -22,6 +22,9 @@ use super::{Around, FigureError, Options, SideRun};
 /// How long a client of others may take beside what it is asked for.
 const END_MAX: Duration = Duration::from_secs(120);
 
+/// The name of the target that the user names.
+const BY_ADDRESS: &str = "nvme-tcp target by address";
+
 /// weft as it is best, for clients of others.
 const MODE: Mode = Mode {
     driver: Driver::IoUring,
@@ -76,7 +79,7 @@ struct Planned {
 
 fn peer(name: &str) -> Option<Peer> {
     Some(match name {
-        "nvme-tcp target by address" => Peer {
+        BY_ADDRESS => Peer {
             available: by_address,
             start: at_address,
         },
@@ -169,7 +172,7 @@ pub fn measure_peer(around: &Around, name: &str) -> Result<SideRun, FigureError>
         })
     };
     let (told, looks) = clients.run(around, look)?;
-    let cores = (around.cpus.target.len(), around.cpus.client.len());
+    let cores = around.cores();
     Ok(SideRun {
         sample: sample(
             &ClientSample::together(&told),
@@ -229,7 +232,7 @@ pub fn measure_client(around: &Around, name: &str) -> Result<SideRun, FigureErro
     let is_here = planned.begins.is_none();
     told.cpu_s = is_here.then_some(spent_s / looked_s * told.seconds);
     told.busy_s = told.cpu_s;
-    let cores = (around.cpus.target.len(), around.cpus.client.len());
+    let cores = around.cores();
     let looks = Looks {
         within: [first.0, last.0],
         around: None,
@@ -249,6 +252,11 @@ fn by_address(options: &Options) -> Result<(), String> {
         }
         Some(_) => Ok(()),
     }
+}
+
+/// Whether agents on other machines reach a peer: it has an address that the user names.
+pub fn is_elsewhere(name: &str) -> bool {
+    name == BY_ADDRESS
 }
 
 fn at_address(around: &Around, _bytes: u64) -> Result<ServingPeer, FigureError> {

@@ -224,15 +224,20 @@ pub fn measure(
             words.push(client::words(around, mode.spin, host, share)?);
         }
     }
-    commands.extend(words.iter().map(|words| target.shown(&words.shown())));
+    commands.extend(words.iter().enumerate().map(|(number, words)| {
+        let shown = target.shown(&words.shown());
+        match around.agent(number) {
+            Some(agent) => format!("# at the agent {}\n{shown}", agent.name),
+            None => shown,
+        }
+    }));
     let before = target.spent();
     let clients = Clients::connect(around, &words)?;
     let after = target.spent();
     let (told, looks) = clients.run(around, || target.look(around.stop))?;
     // The others' figures are none of this one's.
     let told = ClientSample::together(&told[..load.hosts.into()]);
-    let cores = (around.cpus.target.len(), around.cpus.client.len());
-    let mut sample = sample(&told, Some(&looks), cores, load);
+    let mut sample = sample(&told, Some(&looks), around.cores(), load);
     // With an Admin Queue for each of its devices.
     let queues = load.devices.max(load.hosts) * (load.connections + 1);
     for (quantity, index, scale) in [
