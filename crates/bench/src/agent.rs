@@ -2,7 +2,7 @@
 //! run --agents` here. Both have a secret in a file. What goes over their connection is a line of JSON
 //! each: the agent says what it is and a nonce ([`Hello`]); the bench what is to be run, signed
 //! ([`Order`]); the agent that the load is connected; the bench `begin`; the agent what the load told
-//! ([`Answer`]). A connection that ends before ends the load.
+//! ([`AgentAnswer`]). A connection that ends before ends the load.
 
 mod load;
 mod serve;
@@ -52,7 +52,7 @@ struct Order {
 /// What an agent answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Answer {
+enum AgentAnswer {
     /// The load is connected and waits for the line `begin`; or the secret is the same.
     Ready,
     /// The load has ended well: what it printed.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::{AgentSecret, Answer, Hello, PORT, line};
+use super::{AgentAnswer, AgentSecret, Hello, PORT, line};
 use crate::sides::FigureError;
 use crate::sides::child::{await_line, read};
 
@@ -126,7 +126,7 @@ impl RemoteLoad {
     /// Why it is not.
     pub fn ready(&mut self, limit: Duration, stop: &AtomicBool) -> Result<(), FigureError> {
         match self.message(limit, stop)? {
-            Answer::Ready => Ok(()),
+            AgentAnswer::Ready => Ok(()),
             other => Err(self.unwanted(&other)),
         }
     }
@@ -145,7 +145,7 @@ impl RemoteLoad {
     /// Why it has not ended well.
     pub fn output(self, limit: Duration, stop: &AtomicBool) -> Result<String, FigureError> {
         match self.message(limit, stop)? {
-            Answer::Told(text) => Ok(text),
+            AgentAnswer::Told(text) => Ok(text),
             other => Err(self.unwanted(&other)),
         }
     }
@@ -175,10 +175,10 @@ impl RemoteLoad {
         }
     }
 
-    fn unwanted(&self, answer: &Answer) -> FigureError {
+    fn unwanted(&self, answer: &AgentAnswer) -> FigureError {
         let agent = &self.agent;
         FigureError::Failed(match answer {
-            Answer::Failed(why) => format!("agent {agent}: {why}"),
+            AgentAnswer::Failed(why) => format!("agent {agent}: {why}"),
             other => format!("agent {agent}: it answers {other:?} out of turn"),
         })
     }

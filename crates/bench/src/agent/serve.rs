@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{AgentSecret, Answer, Hello, LINE_BYTES_MAX, Order, PORT, line, nonce};
+use super::{AgentAnswer, AgentSecret, Hello, LINE_BYTES_MAX, Order, PORT, line, nonce};
 use crate::provenance;
 use crate::sides::FigureError;
 use crate::sides::child::{Child, Words};
@@ -136,16 +136,16 @@ impl LoadRunner {
         from.read_line(&mut text).map_err(broken)?;
         let answer = match read_order(&text, &hello.nonce, &self.secret) {
             Err(why) => {
-                let _ = stream.write_all(line(&Answer::Failed(why.clone())).as_bytes());
+                let _ = stream.write_all(line(&AgentAnswer::Failed(why.clone())).as_bytes());
                 return Err(why);
             }
-            Ok(words) if words.is_empty() => Answer::Ready,
+            Ok(words) if words.is_empty() => AgentAnswer::Ready,
             Ok(words) => {
                 stream.set_read_timeout(None).map_err(broken)?;
                 match self.load(words, &mut stream, from) {
-                    Ok(told) => Answer::Told(told),
+                    Ok(told) => AgentAnswer::Told(told),
                     Err(FigureError::Stopped) => return Err("it ended before its load".into()),
-                    Err(other) => Answer::Failed(other.to_string()),
+                    Err(other) => AgentAnswer::Failed(other.to_string()),
                 }
             }
         };
@@ -179,7 +179,7 @@ impl LoadRunner {
         let mut child = Child::start(&words)?;
         let ready = |line: &str| (line == "ready").then_some(());
         child.error_line(CONNECT_MAX, &is_gone, ready)?;
-        let told = stream.write_all(line(&Answer::Ready).as_bytes());
+        let told = stream.write_all(line(&AgentAnswer::Ready).as_bytes());
         told.map_err(|_| FigureError::Stopped)?;
         let begin = lines.recv_timeout(RUN_MAX);
         begin.map_err(|_| FigureError::Stopped)?;
