@@ -354,6 +354,7 @@ mod tests {
             program: "00ff".into(),
             peer: None,
             guest: None,
+            agents: Vec::new(),
         }
     }
 

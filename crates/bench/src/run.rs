@@ -341,6 +341,7 @@ mod tests {
             program: "00".into(),
             peer: None,
             guest: None,
+            agents: Vec::new(),
         };
         let run = JournalRun {
             command: command.into(),
