@@ -455,6 +455,8 @@ impl Session {
         let max = self.fore.cached_bytes_max as usize;
         slot.kept = match results.filter(|results| results.len() <= max) {
             Some(results) => {
+                // No more than is counted for the session.
+                slot.results.reserve_exact(results.len());
                 slot.results.extend_from_slice(results);
                 LastRequest::Results
             }

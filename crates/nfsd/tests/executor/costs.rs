@@ -2,6 +2,8 @@
 
 use super::*;
 
+const TOO_BIG: nfsstat4 = nfsstat4::NFS4ERR_REP_TOO_BIG_TO_CACHE;
+
 /// What the same call costs when everything is warm: allocations, and bytes
 /// copied. The driver itself copies what it receives straight into place.
 fn cost(world: &mut World, ops: &Ops) -> (u64, u64) {
@@ -62,5 +64,51 @@ fn payload_is_not_copied_and_nothing_allocated() {
         let (allocations, copied) = cost(&mut world, &write);
         assert_eq!(allocations, 0, "WRITE of {len}");
         assert!(copied <= len.into(), "WRITE of {len} copies {copied}");
+    }
+}
+
+/// The data of an answer that a slot keeps becomes bytes of it. They are copied once, and take no
+/// more than is counted for the session. That of an answer which is too long to be kept is not
+/// copied.
+#[test]
+fn kept_answer_copies_its_data_once_and_one_too_long_to_be_kept_copies_none() {
+    const KEPT: u32 = 256 << 10;
+    /// What a connection keeps of buffers for the next call.
+    const BESIDE: i64 = 16 << 10;
+    let mut settings = NfsdSettings::default();
+    settings.server.fore.cached_bytes_max = KEPT;
+    let exports = Exports::new(vec![export("/", 1, rule())], Time::default()).unwrap();
+    let mut server = NfsdDouble::new(Nfsd::new(settings, 1, [], exports, 0), 64 << 20);
+    let conn = server.connect(([127, 0, 0, 1], 800).into());
+    let mut world = World { server, conn };
+    let handle = world.file("f", &pattern(1 << 20));
+    let mut session = world.session(2 << 20, KEPT);
+    let read = |len| Ops::default().fh(&handle).read(0, len);
+    world.sequence(&mut session, false, &read(1 << 20));
+    let lent = world.server.pool().lent();
+    let held = counters::here().held_bytes;
+    let fits = KEPT - 512;
+    for (len, keeps, status, copied, kept) in [
+        (1 << 20, true, TOO_BIG, 0, 0),
+        (KEPT, true, TOO_BIG, 0, 0),
+        (fits - 100, true, NFS4_OK, fits - 100, KEPT),
+        // The place in the slot is used again.
+        (fits, true, NFS4_OK, fits, KEPT),
+        (1 << 20, false, NFS4_OK, 0, 0),
+    ] {
+        let read_plus = Ops::default().fh(&handle).read_plus(0, len);
+        for read in [read(len), read_plus] {
+            session.sequenceid += 1;
+            let before = counters::here().copied_bytes;
+            let answer = world.sequence_again(&session, keeps, &read);
+            let now = counters::here();
+            let what = format!("{len} bytes, kept: {keeps}");
+            assert_eq!(answer.status, status, "{what}");
+            assert_eq!(now.copied_bytes - before, u64::from(copied), "{what}");
+            drop(answer);
+            let grown = counters::here().held_bytes - held;
+            assert!(grown <= i64::from(kept) + BESIDE, "{what}: {grown} bytes");
+            assert_eq!(world.server.pool().lent(), lent, "{what}: memory goes back");
+        }
     }
 }

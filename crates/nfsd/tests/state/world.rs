@@ -548,7 +548,7 @@ impl World {
         });
         let attrs = channel_attrs4 {
             ca_headerpadsize: 0,
-            ca_maxrequestsize: 2 << 20,
+            ca_maxrequestsize: 9 << 20,
             ca_maxresponsesize: 2 << 20,
             ca_maxresponsesize_cached: self.kept_bytes_max,
             ca_maxoperations: 16,
