@@ -21,7 +21,7 @@ const MEMORY_MAX: u64 = 64 << 20;
 /// NFS3ERR_INVAL.
 const INVAL: u32 = 22;
 
-fn large(backend: Choice, folder: &Path) -> Config {
+pub fn large(backend: Choice, folder: &Path) -> Config {
     let mut config = config(backend, folder);
     config.nfs.io_bytes_max = LARGE as u32;
     config.listeners[0].rdma.transports = Transports::Both;

@@ -1,6 +1,7 @@
 //! NFS over real sockets, on both drivers.
 
 mod arguments;
+mod closing;
 mod common;
 #[path = "../shared/content.rs"]
 mod content;

@@ -6,7 +6,10 @@ use std::io::Write;
 
 use server::RateLimit;
 
-use crate::common::{Caller, address, at, drain, fill, make, pattern, with_server};
+use crate::common::{
+    Caller, address, at, directory, drain, export, fill, make, pattern, stop, until, with_server,
+};
+use crate::large_calls::{LARGE, large};
 use crate::limited::{held_back, one_of, set};
 use crate::raw;
 
@@ -194,4 +197,70 @@ fn write_to_a_file_that_a_lookup_finds_waits_for_a_limit_too(backend: Choice) {
             assert_eq!(raw::status(&results), 0);
         }
     });
+}
+
+/// One that finds no memory has taken what it takes of the limit already, and so has one of which
+/// a piece is read.
+#[each_driver]
+fn read_of_several_pieces_that_waits_for_memory_takes_its_share_of_a_limit_once(backend: Choice) {
+    const PIECE: usize = mem::BUF_BYTES_MAX as usize;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = large(backend, folder.path());
+    config.memory_max = 64 << 20;
+    config.file_systems.push(directory(folder.path(), "more"));
+    config.exports.push(export("more"));
+    let running = server::start(config).expect("starts");
+    let (mut client, root) = at(&running, "dir");
+    let open = make(&mut client, &root, "file");
+    let data = pattern(6, LARGE);
+    fill(&mut client, &open, &data, 1 << 20);
+    let file = client.handle(&open).as_bytes().to_vec();
+    let more = client.lookup(["more"]).expect("exported");
+    let open = make(&mut client, &more, "file");
+    let elsewhere = client.handle(&open).as_bytes().to_vec();
+    drop(client);
+    let of_dir = RateLimit {
+        exports: vec!["/dir".to_owned()],
+        ..one_of(LARGE as u64)
+    };
+    let v4 = [raw::putfh4(&file), raw::read4(LARGE as u32)];
+    for read in [
+        raw::read3(1, &file, 0, LARGE as u32),
+        raw::compound4(1, &v4),
+    ] {
+        // Halves of calls have all memory of the client.
+        let half = raw::write3(9, &elsewhere, 0, &pattern(7, PIECE));
+        let halves: Vec<_> = (0..24)
+            .map(|_| {
+                let mut stream = raw::open(address(&running));
+                stream.write_all(&half[..half.len() / 2]).expect("taken");
+                stream
+            })
+            .collect();
+        let short = || {
+            let listed = running.connections(|_| true).list;
+            listed.iter().filter(|one| one.base.is_short).count()
+        };
+        until("there is no more", || short() > 0);
+        set(&running, std::slice::from_ref(&of_dir));
+        let mut stream = raw::open(address(&running));
+        let here = stream.local_addr().expect("a socket");
+        stream.write_all(&read).expect("taken");
+        until("it waits", || {
+            let mut listed = running.connections(|_| true).list.into_iter();
+            listed.any(|one| one.base.via.peer == here && one.base.is_short)
+        });
+        assert_eq!(held_back(&running), 0, "not for the limit");
+        drop(halves);
+        let (_, results) = raw::answer(&mut stream).expect("an answer");
+        assert_eq!(raw::status(&results), 0);
+        assert!(results.len() > PIECE);
+        // The limit is there: the next waits for it.
+        stream.write_all(&read).expect("taken");
+        until("the next waits", || held_back(&running) == 1);
+        set(&running, &[]);
+        let (_, results) = raw::answer(&mut stream).expect("an answer");
+        assert!(results.ends_with(&data));
+    }
+    stop(running);
 }
