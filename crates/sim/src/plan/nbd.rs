@@ -39,7 +39,8 @@ impl Plan {
     /// Those hosts speak NBD that `does` picks. A number alone would not tell a reservation from a
     /// disk that may not be written, nor one that is full from its end.
     pub fn speak_nbd(&mut self, r: &mut Random, does: impl Fn(&mut Random) -> bool) {
-        let has_two_reasons = self.reserve_percent > 0 || self.disk.write_errors > 0;
+        let fails = self.disk.write_errors + self.disk.sync_errors > 0;
+        let has_two_reasons = self.reserve_percent > 0 || fails;
         let least = usize::from(has_two_reasons);
         for host in &mut self.hosts {
             if does(r) {
