@@ -433,7 +433,8 @@ fn checksummed_mirrors_lose_nothing_that_one_leg_has() {
 
 #[test]
 fn checksummed_volumes_keep_all_promises_where_disks_fail() {
-    for seed in 4100..4300 {
+    // In the last one, the sync of a checksum says to an NBD client that the disk is full.
+    for seed in (4100..4300).chain([4942]) {
         let mut plan = sim::Plan::new(seed);
         for volume in &mut plan.volumes {
             (volume.lies, volume.is_checksummed) = (sim::Lies::File, true);
