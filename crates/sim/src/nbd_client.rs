@@ -12,7 +12,7 @@ use crate::checker::{Verdict, Violation};
 use crate::credentials::Credentials;
 use crate::driver::SimDriver;
 use crate::host::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, HostStage};
-use crate::nbd_words::{self as words, NbdAsked, NbdReplied};
+use crate::nbd_words::{self as words, NbdAsked, NbdHandshake, NbdReplied};
 use crate::plan::{Harm, NbdForm, NbdPlan, Plan, VolumePlan};
 use crate::target::{nbd_portal, volume_name, volume_of};
 use crate::work::{CheckedIo, HostWork};
@@ -186,32 +186,37 @@ impl SimNbdClient {
     /// Looks at what was received on a connection.
     fn read(&mut self, at: usize, work: &mut HostWork) -> Verdict {
         while let Some(lane) = self.lanes.get_mut(at) {
-            let read = match lane.stage {
-                NbdStage::Coming => lane.handshake(),
+            let wrong = match lane.stage {
+                NbdStage::Coming => match words::handshake(&lane.received) {
+                    Ok(NbdHandshake::UnderWay) => return Ok(()),
+                    Ok(NbdHandshake::Over(len)) => {
+                        lane.received.drain(..len);
+                        self.came_up(at, work)?;
+                        continue;
+                    }
+                    Ok(NbdHandshake::ServerEnds) => return self.went_down("the server ends", work),
+                    Err(why) => why,
+                },
                 NbdStage::Live => match lane.reply(self.plan.form) {
                     Ok(Some((cookie, reply))) => match lane.requests.remove(&cookie) {
                         Some(sent) => {
                             self.replied(at, sent, reply, work)?;
                             continue;
                         }
-                        None => Err(format!(
+                        None => format!(
                             "a reply to no request: {cookie:#x} of {:x?}",
                             lane.requests.keys()
-                        )),
+                        ),
                     },
-                    Ok(None) => Ok(false),
-                    Err(why) => Err(why),
+                    Ok(None) => return Ok(()),
+                    Err(why) => why,
                 },
-                NbdStage::Connecting | NbdStage::Ending | NbdStage::Closed => Ok(false),
+                NbdStage::Connecting | NbdStage::Ending | NbdStage::Closed => return Ok(()),
             };
-            match read {
-                Ok(false) => return Ok(()),
-                Ok(true) => self.came_up(at, work)?,
-                Err(why) if self.is_damaged() => return self.went_down(&why, work),
-                Err(why) => {
-                    return Err(Violation(format!("NBD client {}: {why}", self.number)));
-                }
-            }
+            return match self.is_damaged() {
+                true => self.went_down(&wrong, work),
+                false => Err(Violation(format!("NBD client {}: {wrong}", self.number))),
+            };
         }
         Ok(())
     }
@@ -420,15 +425,6 @@ impl NbdLane {
         batch.hold(buf);
         self.is_sending = true;
         driver.send(self.socket, batch, self.token);
-    }
-
-    /// Goes on with the handshake: whether it is over.
-    fn handshake(&mut self) -> Result<bool, String> {
-        let over = words::handshake_bytes(&self.received)?;
-        if let Some(len) = over {
-            self.received.drain(..len);
-        }
-        Ok(over.is_some())
     }
 
     /// The next reply, and the cookie of its request.

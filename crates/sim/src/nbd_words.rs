@@ -151,30 +151,44 @@ fn taken<T: FromBytes>(bytes: &mut &[u8]) -> Option<T> {
     Some(one)
 }
 
-/// Bytes of a handshake that has come to its end, as far as it was received.
-pub fn handshake_bytes(received: &[u8]) -> Result<Option<usize>, String> {
+/// How far a handshake has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NbdHandshake {
+    /// More is to come.
+    UnderWay,
+    /// It is over, and was of so many bytes.
+    Over(usize),
+    /// The server refuses an option because it ends.
+    ServerEnds,
+}
+
+/// How far a handshake has come by what was received.
+pub fn handshake(received: &[u8]) -> Result<NbdHandshake, String> {
     let mut left = received;
     if taken::<Greeting>(&mut left).is_none() {
-        return Ok(None);
+        return Ok(NbdHandshake::UnderWay);
     }
     while let Some(reply) = taken::<OptionReply>(&mut left) {
         if reply.magic.get() != OPTION_REPLY_MAGIC {
             return Err("a reply to an option has no magic".to_owned());
         }
         let len = reply.len.get() as usize;
+        if reply.kind.get() == option_reply::ERR_SHUTDOWN {
+            return Ok(NbdHandshake::ServerEnds);
+        }
         if reply.kind.get() >= option_reply::ERR_UNSUP {
             let (option, error) = (reply.option.get(), reply.kind.get());
             return Err(format!("option {option} is refused: {error:#x}"));
         }
         let Some(rest) = left.get(len..) else {
-            return Ok(None);
+            return Ok(NbdHandshake::UnderWay);
         };
         left = rest;
         if (reply.option.get(), reply.kind.get()) == (option::GO, option_reply::ACK) {
-            return Ok(Some(received.len() - left.len()));
+            return Ok(NbdHandshake::Over(received.len() - left.len()));
         }
     }
-    Ok(None)
+    Ok(NbdHandshake::UnderWay)
 }
 
 /// The header of a reply, whatever its form.

@@ -301,9 +301,9 @@ impl Checker {
     /// host has made it so and nothing has surely replaced that.
     pub fn may_be_spoiled(&self, value: Value) -> bool {
         let op = self.op(value);
-        let blocks = &self.volumes[op.volume].blocks[op.first as usize..];
-        let mut blocks = blocks.iter().take(op.blocks as usize);
-        blocks.any(|block| self.is_spoiled(block, op.invoked))
+        let blocks = self.volumes[op.volume].blocks.iter();
+        let mut blocks = blocks.skip(op.first as usize).take(op.blocks as usize);
+        op.met_spoiled || blocks.any(|block| self.is_spoiled(block, op.invoked))
     }
 
     fn is_spoiled(&self, block: &CheckedBlock, begin: Stamp) -> bool {
@@ -349,15 +349,16 @@ impl Checker {
         let op = self.op(value);
         let volume = &self.volumes[op.volume];
         let mut blocks = op.first..op.first + op.blocks;
-        blocks.any(|at| {
-            let is_torn = volume.blocks.get(at as usize).is_some_and(|block| {
-                let mut others = block.clusters.iter().filter(|c| c.value != BEFORE);
-                let is_replaced =
-                    others.any(|c| block.epoch() < c.last_begin && c.first_end < op.invoked);
-                block.initial.may_be_torn && block.initial.found.is_none() && !is_replaced
-            });
-            is_torn || volume.damaged.contains(&at)
-        })
+        op.met_damaged
+            || blocks.any(|at| {
+                let is_torn = volume.blocks.get(at as usize).is_some_and(|block| {
+                    let mut others = block.clusters.iter().filter(|c| c.value != BEFORE);
+                    let is_replaced =
+                        others.any(|c| block.epoch() < c.last_begin && c.first_end < op.invoked);
+                    block.initial.may_be_torn && block.initial.found.is_none() && !is_replaced
+                });
+                is_torn || volume.damaged.contains(&at)
+            })
     }
 
     /// Whether `value` cannot be lost any more: it was acknowledged with FUA or

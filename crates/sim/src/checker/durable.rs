@@ -51,6 +51,14 @@ impl Checker {
     /// as they can be used.
     pub fn resized(&mut self, volume: usize, from: u64, to: u64) {
         let now = self.tick();
+        // What is under way may have met before what cannot be read.
+        for value in self.open.clone() {
+            if self.op(value).volume == volume {
+                let met = (self.may_be_damaged(value), self.may_be_spoiled(value));
+                let op = &mut self.ops[value as usize];
+                (op.met_damaged, op.met_spoiled) = met;
+            }
+        }
         let all = &mut self.volumes[volume].blocks;
         let zero = || CheckedBlock::new(now, vec![ZEROS], false);
         if to > all.len() as u64 {

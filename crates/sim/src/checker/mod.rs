@@ -135,6 +135,9 @@ pub struct CheckedOp {
     is_refused: bool,
     /// Its blocks change in one step.
     is_atomic: bool,
+    /// A block that it covers was damaged, or spoiled, before the volume changed its size.
+    met_damaged: bool,
+    met_spoiled: bool,
 }
 
 impl CheckedOp {
@@ -152,6 +155,8 @@ impl CheckedOp {
             acked: NEVER,
             is_refused: false,
             is_atomic: false,
+            met_damaged: false,
+            met_spoiled: false,
         }
     }
 

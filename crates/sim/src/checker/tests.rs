@@ -277,3 +277,20 @@ fn a_barred_host_writes_nothing_late() {
     assert!(s.read(0, &[ZEROS]).is_ok());
     assert!(s.done(a).is_err());
 }
+
+/// An answer may come later than the shrink that takes away what it speaks of.
+#[test]
+fn a_read_that_has_met_what_a_shrink_takes_may_say_so() {
+    let mut s = Story::new();
+    s.0.damaged(0, 6);
+    s.write(OpKind::Spoil, 5, 1);
+    let damaged = s.begin(OpKind::Read, 6, 2);
+    let spoiled = s.begin(OpKind::Read, 5, 1);
+    let neither = s.begin(OpKind::Read, 4, 1);
+    s.0.resized(0, 8, 4);
+    assert!(s.0.may_be_damaged(damaged) && !s.0.may_be_spoiled(damaged));
+    assert!(s.0.may_be_spoiled(spoiled) && !s.0.may_be_damaged(spoiled));
+    assert!(!s.0.may_be_damaged(neither) && !s.0.may_be_spoiled(neither));
+    let later = s.begin(OpKind::Read, 5, 1);
+    assert!(!s.0.may_be_spoiled(later));
+}
