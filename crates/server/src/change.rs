@@ -3,9 +3,10 @@
 //! and answered when it is true: no I/O that began before is left where that
 //! matters.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
 
 use ::iscsi::{Auth, InitiatorAcl, Redirect, Target};
 use auth::psk::PskCompat;
@@ -34,6 +35,21 @@ mod listener;
 mod namespaces;
 mod nbd;
 mod volume;
+
+/// How often it is looked whether what is removed has other holders, at most.
+const LOOKS_MAX: usize = 1000;
+
+/// Waits until no thread holds a volume or file system that is removed: one that reads sizes, states
+/// or quotas of all does so for a moment, and as long as it is there its files are taken. What an I/O of
+/// its own holds up longer is freed when that is over.
+fn wait_for_readers<T: ?Sized>(removed: &Arc<T>) {
+    for _ in 0..LOOKS_MAX {
+        if Arc::strong_count(removed) == 1 {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// A change of what is served.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -51,6 +51,7 @@ impl Shared {
         let close = move |shared: &Arc<Shared>, done: ChangeDone| {
             // What a large one has takes a while to give back.
             shared.blocking(About::state(&fs), move |shared| {
+                wait_for_readers(&fs);
                 drop(fs);
                 done(shared, Ok(()));
             });

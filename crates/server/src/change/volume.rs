@@ -1,29 +1,11 @@
 //! Changes of volumes.
 
-use std::thread;
-use std::time::Duration;
-
 use faults::Fault;
 use nvmf::Namespace;
 
 use super::*;
 use crate::state::{unknown_volume, volume_busy};
 use engine::About;
-
-/// How often it is looked whether a volume that is removed has other holders, at most.
-const LOOKS_MAX: usize = 1000;
-
-/// Waits until no thread holds a volume that is removed: one that reads sizes or states of all
-/// volumes does so for a moment, and as long as the volume is there its parts are taken. What an
-/// I/O of the volume's own holds up longer is freed when that is over.
-fn wait_for_readers(volume: &Arc<dyn Volume>) {
-    for _ in 0..LOOKS_MAX {
-        if Arc::strong_count(volume) == 1 {
-            return;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-}
 
 impl Shared {
     /// Opens a volume that is to be added, and takes its name and its files, so that

@@ -3,6 +3,7 @@
 use needs::each_driver;
 use reactor::Choice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use host::nfs::{Access, Create};
 use server::nfs::{Clients, ExportSpec, QuotaSpec, Rule, Squash};
@@ -10,7 +11,10 @@ use server::{Change, ListenerSpec, Protocol};
 use store::fs::{Quota, QuotaLimits, QuotaSubject};
 use wire::nfs4::{nfsstat4, stable_how4};
 
-use crate::common::{at, connect, export, fill, make, memory, params, pattern, until, with_server};
+use crate::common::{
+    at, config, connect, directory, export, fill, make, memory, params, pattern, stop, until,
+    with_server,
+};
 
 fn status<T: std::fmt::Debug>(result: Result<T, host::nfs::ClientError>) -> Option<nfsstat4> {
     result.expect_err("refused").status()
@@ -147,6 +151,33 @@ fn file_systems_and_exports_are_added_and_removed_while_others_serve(backend: Ch
         let open = make(&mut client, &root, "else");
         client.close_file(open).expect("closed");
     });
+}
+
+/// A reader of all file systems still holds the directory that is removed: its state file is free
+/// when the removal is over.
+#[each_driver]
+fn a_directory_that_is_removed_can_be_added_at_once(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = server::start(config(backend, folder.path())).expect("starts");
+    let spec = directory(folder.path(), "other");
+    let add = || running.change(Change::AddFileSystem(spec.clone()));
+    add().expect("made");
+    let held = running.file_systems();
+    std::thread::scope(|scope| {
+        let again = scope.spawn(|| {
+            let name = "other".to_owned();
+            running.change(Change::RemoveFileSystem { name })?;
+            add()
+        });
+        until("the removal has begun", || {
+            running.file_systems().len() < held.len()
+        });
+        // A removal that does not wait is over by now.
+        std::thread::sleep(Duration::from_millis(50));
+        drop(held);
+        again.join().expect("no panic").expect("added again");
+    });
+    stop(running);
 }
 
 /// An export goes while files in it are written: clients that write to it are refused, all
