@@ -166,15 +166,21 @@ pub enum ExtentPlace {
 }
 
 /// Extents of a file in their order, from the one on that has byte `start` or comes next,
-/// and whether these are all; else there are more behind the last. Asks `FS_IOC_FIEMAP`.
+/// and whether these are all; else there are more behind the last. What waits to be written has
+/// its place first if `writes_first`, else the places may be those of before. Asks
+/// `FS_IOC_FIEMAP`.
 ///
 /// # Errors
 /// EOPNOTSUPP or ENOTTY where the file system does not tell.
-pub fn extents(file: BorrowedFd<'_>, start: u64) -> io::Result<(Vec<FileExtent>, bool)> {
+pub fn extents(
+    file: BorrowedFd<'_>,
+    start: u64,
+    writes_first: bool,
+) -> io::Result<(Vec<FileExtent>, bool)> {
     let mut map = ExtentMap {
         start,
         length: u64::MAX - start,
-        flags: MAP_SYNC,
+        flags: if writes_first { MAP_SYNC } else { 0 },
         mapped_extents: 0,
         extent_count: EXTENTS as u32,
         reserved: 0,
@@ -239,7 +245,7 @@ pub fn is_realtime(file: BorrowedFd<'_>) -> io::Result<bool> {
 pub fn unshared_bytes(file: BorrowedFd<'_>) -> io::Result<u64> {
     let (mut unshared, mut start) = (0, 0);
     loop {
-        let (found, are_all) = extents(file, start)?;
+        let (found, are_all) = extents(file, start, true)?;
         let own = found.iter().filter(|extent| !extent.is_shared);
         unshared += own.map(|extent| extent.len).sum::<u64>();
         let next = found.last().map_or(0, |last| last.offset + last.len);

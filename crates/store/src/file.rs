@@ -50,7 +50,7 @@ use crate::lost::Lost;
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::problem::{Problem, no_memory};
 use crate::reference_copy::{ReferenceCopyTask, Sharing};
-use crate::snapshot::{SnapshotFolder, SnapshotMedium, Snapshots, expose};
+use crate::snapshot::{Comparable, SnapshotFolder, SnapshotMedium, Snapshots, expose};
 use crate::task::{FileStep, FileTask, TaskWait};
 use crate::{
     Base, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Task, Volume, block,
@@ -94,6 +94,8 @@ pub(crate) struct File {
     resizing: Arc<Mutex<()>>,
     /// None of a device.
     snapshots: Option<Snapshots>,
+    /// None of what has no snapshots beside it.
+    comparable: Option<Comparable>,
     /// None of what is not a regular file, or has its space for itself.
     sharing: Option<Sharing>,
 }
@@ -106,11 +108,13 @@ impl File {
         let direct = DirectFile::open(spec, path, &file)?;
         let file = Arc::new(file.into());
         let folder = SnapshotFolder::of(path, &file);
+        let comparable = Comparable::volume(&folder, &file, uuid);
         let file = File::new(base.with_state(state), path, Below::File, file)?;
         let file = File {
             direct,
             no_punch: AtomicBool::new(spec.preallocate),
             preallocate: spec.preallocate,
+            comparable,
             ..file
         };
         let file = file.with_sharing();
@@ -142,8 +146,10 @@ impl File {
         let found = expose(&spec, path)?;
         let state = State::in_file(&spec, found.uuid, None, None)?;
         let base = Base::new(spec.info(found.uuid, true), found.size_bytes);
-        let file = Arc::new(found.file.into());
+        let file: Arc<DiskFile> = Arc::new(found.file.into());
+        let comparable = Comparable::snapshot(path, &file, found.original);
         let file = File::new(base.with_state(state), path, Below::File, file)?;
+        let file = File { comparable, ..file };
         for range in found.unreadable {
             file.base.kept().unreadable.add(range.offset, range.len);
         }
@@ -214,6 +220,7 @@ impl File {
             preallocate: false,
             resizing: Arc::default(),
             snapshots: None,
+            comparable: None,
             sharing: None,
         })
     }
@@ -787,6 +794,10 @@ impl Volume for File {
 
     fn snapshots(&self) -> Option<&Snapshots> {
         self.snapshots.as_ref()
+    }
+
+    fn comparable(&self) -> Option<&Comparable> {
+        self.comparable.as_ref()
     }
 
     fn sharing(&self) -> Option<&Sharing> {

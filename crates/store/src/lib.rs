@@ -380,6 +380,12 @@ pub trait Volume: Send + Sync {
         None
     }
 
+    /// What it needs to be compared with its snapshots, or with those of the volume that it is a
+    /// snapshot of; `None` where its kind cannot. [`snapshot::Comparison`] compares.
+    fn comparable(&self) -> Option<&snapshot::Comparable> {
+        None
+    }
+
     /// What it needs to share blocks with another volume; `None` where its kind cannot.
     fn sharing(&self) -> Option<&Sharing> {
         None

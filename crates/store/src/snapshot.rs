@@ -10,6 +10,7 @@
 //! between.
 
 mod changes;
+mod compared;
 mod error;
 mod exposed;
 mod folder;
@@ -35,6 +36,7 @@ use crate::unreadable::RANGES_MAX;
 use crate::{Base, Range, Spec, Volume, spec};
 
 pub use changes::ChangedRange;
+pub use compared::{Comparable, ComparedPart, Comparison, identity_of, names_behind};
 pub use error::SnapshotError;
 pub(crate) use exposed::{Exposed, expose};
 pub(crate) use folder::SnapshotFolder;

@@ -33,14 +33,14 @@ pub struct ChangedRange {
 
 /// Bytes of a file up to `end`, which lie at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    end: u64,
-    held: Held,
+pub(super) struct Run {
+    pub(super) end: u64,
+    pub(super) held: Held,
 }
 
 /// What bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+pub(super) enum Held {
     Zeros,
     /// Bytes at a place, less where they are in the file.
     At(u64),
@@ -48,15 +48,16 @@ enum Held {
 }
 
 impl Held {
-    fn may_differ(self, other: Held) -> bool {
+    pub(super) fn may_differ(self, other: Held) -> bool {
         self != other || self == Held::Unknown
     }
 }
 
-/// The data of a snapshot, in which no byte is changed any more.
+/// The data of a snapshot, in which no byte is changed any more; or of a volume, with all that was
+/// written before it was opened here.
 pub(super) struct DataFile {
     pub(super) file: File,
-    bytes: u64,
+    pub(super) bytes: u64,
     /// Whether the places of its extents say what is the same.
     is_addressed: bool,
 }
@@ -66,7 +67,7 @@ impl DataFile {
         let kind = fstatfs(&file)?.f_type as u32;
         let is_told = || {
             let is_elsewhere = reactor::is_realtime(file.as_fd());
-            is_elsewhere.is_ok_and(|is| !is) && reactor::extents(file.as_fd(), 0).is_ok()
+            is_elsewhere.is_ok_and(|is| !is) && reactor::extents(file.as_fd(), 0, true).is_ok()
         };
         Ok(DataFile {
             bytes: file.metadata()?.len(),
@@ -95,7 +96,7 @@ impl DataFile {
     }
 
     fn runs_by_extents(&self, at: u64) -> io::Result<Vec<Run>> {
-        let (extents, are_all) = reactor::extents(self.file.as_fd(), at)?;
+        let (extents, are_all) = reactor::extents(self.file.as_fd(), at, false)?;
         let (mut runs, mut reached) = (Vec::new(), at);
         for extent in extents {
             if extent.offset > reached {
@@ -141,6 +142,25 @@ impl DataFile {
     }
 }
 
+/// What both have from `at` on, as far as is looked at in one step.
+pub(super) fn runs_of_both(
+    data: &DataFile,
+    since: &DataFile,
+    at: u64,
+) -> io::Result<(Vec<Run>, Vec<Run>)> {
+    let before = since.runs(at)?;
+    let runs = data.runs(at)?;
+    // A file system may move what it has, as in a balance of Btrfs: places say what is the same
+    // only if neither has moved while both were looked at.
+    match since.runs(at)? == before {
+        true => Ok((runs, before)),
+        false => {
+            let (end, held) = (u64::MAX, Held::Unknown);
+            Ok((runs, vec![Run { end, held }]))
+        }
+    }
+}
+
 /// A walk over what a snapshot holds that another does not, in order. Blocks.
 pub(super) struct ChangedRanges<'f> {
     data: &'f DataFile,
@@ -164,19 +184,11 @@ impl<'f> ChangedRanges<'f> {
 
     /// Runs of both from where it has come to.
     fn runs(&self) -> io::Result<(Vec<Run>, Vec<Run>)> {
-        let Some(since) = self.since else {
-            let (end, held) = (u64::MAX, Held::Zeros);
-            return Ok((self.data.runs(self.reached)?, vec![Run { end, held }]));
-        };
-        let before = since.runs(self.reached)?;
-        let runs = self.data.runs(self.reached)?;
-        // A file system may move what it has, as in a balance of Btrfs: places say what is the
-        // same only if neither has moved while both were looked at.
-        match since.runs(self.reached)? == before {
-            true => Ok((runs, before)),
-            false => {
-                let (end, held) = (u64::MAX, Held::Unknown);
-                Ok((runs, vec![Run { end, held }]))
+        match self.since {
+            Some(since) => runs_of_both(self.data, since, self.reached),
+            None => {
+                let (end, held) = (u64::MAX, Held::Zeros);
+                Ok((self.data.runs(self.reached)?, vec![Run { end, held }]))
             }
         }
     }

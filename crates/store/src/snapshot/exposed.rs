@@ -19,6 +19,8 @@ pub(crate) struct Exposed {
     /// It goes with the snapshot, whatever that is called.
     pub(crate) uuid: Uuid,
     pub(crate) size_bytes: u64,
+    /// The volume that it is of.
+    pub(crate) original: Uuid,
     /// What was marked when it was made.
     pub(crate) unreadable: Vec<Range>,
 }
@@ -75,6 +77,7 @@ pub(crate) fn expose(spec: &Spec, path: &Path) -> Result<Exposed, Problem> {
     Ok(Exposed {
         uuid: spec.uuid.unwrap_or_else(own),
         size_bytes: record.size_bytes,
+        original,
         unreadable: record.unreadable(),
         file,
     })

@@ -25,7 +25,7 @@ use crate::state::folder;
 use crate::{Kind, Range, Spec, State};
 
 /// What comes after the path of a volume's file.
-const SUFFIX: &str = ".snapshots";
+pub(super) const SUFFIX: &str = ".snapshots";
 pub(super) const DATA: &str = "data";
 pub(super) const RECORD: &str = "record";
 /// The file that names the snapshot of a rollback under way.
@@ -228,8 +228,22 @@ pub(super) fn is_no_folder(error: &io::Error) -> bool {
     kinds.contains(&error.kind())
 }
 
+/// The names of the snapshots in a folder.
+pub(super) fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if is_no_folder(&error) => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name().into_string();
+        names.extend(name.ok().filter(|name| check_name(name).is_ok()));
+    }
+    Ok(names)
+}
+
 /// What leads this process to an open file.
-fn own_path(file: &impl AsFd) -> String {
+pub(super) fn own_path(file: &impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 
@@ -265,16 +279,7 @@ fn write_file(path: &Path, content: &str) -> io::Result<()> {
 
 impl SnapshotMedium for SnapshotFolder {
     fn names(&self) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(&self.path) {
-            Err(error) if is_no_folder(&error) => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            let name = entry?.file_name().into_string();
-            names.extend(name.ok().filter(|name| check_name(name).is_ok()));
-        }
-        Ok(names)
+        names_in(&self.path)
     }
 
     fn record(&self, name: &str) -> io::Result<Vec<u8>> {
