@@ -5,9 +5,6 @@ use wire::nbd::{InfoBlockSize, info_type, transmission_flags as flags};
 /// Bytes of a payload at most: what every client may count on (section "Size constraints").
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
-/// The metadata context that there is (section "The `base:` metadata namespace").
-pub const ALLOCATION: &str = "base:allocation";
-
 /// The preferred block size at least.
 const PREFERRED_BYTES: u32 = 4096;
 

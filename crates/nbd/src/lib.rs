@@ -3,13 +3,20 @@
 //! one of the NBD protocol, `doc/proto.md` of NetworkBlockDevice/nbd.
 #![forbid(unsafe_code)]
 
+mod context;
 mod error;
 mod export;
 mod option;
 mod request;
 mod server;
+mod status;
 
+pub use context::{
+    ALLOCATION, BITMAPS_LISTED_MAX, BitmapsAsked, CONTEXTS_MAX, DIRTY_BITMAP, DirtyBitmap,
+    NbdContext,
+};
 pub use error::{FatalError, NbdError};
-pub use export::{ALLOCATION, NbdExport, PAYLOAD_BYTES_MAX};
+pub use export::{NbdExport, PAYLOAD_BYTES_MAX};
 pub use request::{NbdRequest, RequestKind};
-pub use server::{NbdAnswer, NbdOp, NbdServer, NbdSettings, NbdTls, descriptors};
+pub use server::{BitmapsFound, NbdAnswer, NbdOp, NbdServer, NbdSettings, NbdTls};
+pub use status::StatusReply;

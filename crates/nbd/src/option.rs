@@ -2,7 +2,7 @@
 
 use wire::nbd::{STRING_BYTES_MAX, info_type};
 
-use crate::export::ALLOCATION;
+use crate::context::ContextsAsked;
 
 /// What is asked about an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,19 +15,6 @@ pub(crate) struct InfoAsked {
     pub wants_description: bool,
     /// and NBD_INFO_BLOCK_SIZE.
     pub wants_block_size: bool,
-}
-
-/// Which metadata contexts are asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ContextsAsked {
-    /// The export; empty for the default one.
-    pub name: String,
-    /// There is no query.
-    pub is_all: bool,
-    /// A query is `base:`.
-    pub is_wildcard: bool,
-    /// A query is `base:allocation`.
-    pub is_allocation: bool,
 }
 
 /// What is left of the data of an option.
@@ -87,22 +74,12 @@ pub(crate) fn info_asked(data: &[u8]) -> Option<InfoAsked> {
     reader.end(asked)
 }
 
-/// NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT; `None`: malformed. A query of
-/// another namespace finds nothing.
-pub(crate) fn contexts_asked(data: &[u8]) -> Option<ContextsAsked> {
+/// NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT, which `sets`; `None`: malformed.
+pub(crate) fn contexts_asked(data: &[u8], sets: bool) -> Option<ContextsAsked> {
     let mut reader = OptionReader(data);
     let name = reader.string()?.to_owned();
-    let queries = reader.u32()?;
-    let mut asked = ContextsAsked {
-        name,
-        is_all: queries == 0,
-        is_wildcard: false,
-        is_allocation: false,
-    };
-    for _ in 0..queries {
-        let query = reader.string()?;
-        asked.is_wildcard |= query == "base:";
-        asked.is_allocation |= query == ALLOCATION;
-    }
+    let count = reader.u32()?;
+    let queries: Option<Vec<_>> = (0..count).map(|_| reader.string()).collect();
+    let asked = ContextsAsked::new(name, &queries?, sets);
     reader.end(asked)
 }

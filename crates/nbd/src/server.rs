@@ -1,21 +1,25 @@
 //! The server's end of a connection.
 
+mod contexts;
 mod options;
 mod requests;
 mod transmit;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use machine::inbound::{Inbound, Walk};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Tail, Transmit};
 use wire::nbd::{Greeting, NBD_MAGIC, OPTION_MAGIC, OptionHeader, handshake_flags as flags};
 use zerocopy::IntoBytes;
 
+use crate::context::NbdContext;
 use crate::error::{FatalError, NbdError};
 use crate::export::NbdExport;
 use crate::request::NbdRequest;
 
-pub use self::transmit::descriptors;
+pub use self::contexts::BitmapsFound;
+pub(crate) use self::transmit::{ChunkHeader, ReplyTo};
 
 /// Staging in the handshake: options are small.
 const STAGE_HANDSHAKE: u32 = 4096;
@@ -63,7 +67,8 @@ pub enum NbdOp {
     /// next step.
     List,
     /// Say what the export of the name [`NbdServer::asked_name`] is: [`NbdServer::found`], before
-    /// the next step.
+    /// the next step; and, where [`NbdServer::bitmaps_asked`] says so then, which dirty bitmaps it
+    /// has: [`NbdServer::bitmaps`], when that is known.
     Find,
     /// Data of a write comes: say with [`NbdServer::prepared`] when there is memory for it.
     Prepare {
@@ -90,7 +95,7 @@ pub enum NbdOp {
 pub enum NbdAnswer {
     /// Well, with so much data to the client.
     Done {
-        /// Bytes: all of what is read, or the [`descriptors`] of a block status.
+        /// Bytes: all of what is read, or the chunks of a [`StatusReply`](crate::StatusReply).
         data_len: u32,
     },
     /// Not.
@@ -99,7 +104,7 @@ pub enum NbdAnswer {
 
 /// What replies look like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ReplyForm {
+pub(crate) enum ReplyForm {
     #[default]
     Simple,
     Structured,
@@ -152,16 +157,18 @@ pub struct NbdServer {
     form: ReplyForm,
     /// What comes is in TLS.
     is_secure: bool,
-    /// The export whose metadata context was selected, by the name that the client used.
-    context_of: Option<String>,
-    /// It is that of the export that is served.
-    has_context: bool,
+    /// The metadata contexts that were selected, and the export by the name that the client used.
+    selected: Option<(String, Arc<[NbdContext]>)>,
+    /// Those of the export that is served.
+    contexts: Arc<[NbdContext]>,
     options: u32,
     /// The option whose data arrives.
     option: OptionHeader,
     asked: options::OptionAsked,
     /// The last export of a list that goes on when what was told of it is sent.
     listed_to: Option<String>,
+    /// How the question stands which dirty bitmaps there are.
+    bitmaps: contexts::BitmapsState,
     export: Option<NbdExport>,
     inbound: Inbound,
     /// The last payload was large.
@@ -197,12 +204,13 @@ impl NbdServer {
             no_zeroes: false,
             form: ReplyForm::Simple,
             is_secure: false,
-            context_of: None,
-            has_context: false,
+            selected: None,
+            contexts: Arc::default(),
             options: 0,
             option: OptionHeader::default(),
             asked: options::OptionAsked::default(),
             listed_to: None,
+            bitmaps: contexts::BitmapsState::default(),
             export: None,
             inbound: Inbound::default(),
             is_bulk: false,
@@ -317,7 +325,7 @@ impl Machine for NbdServer {
                 return None;
             }
             if self.phase == Phase::Asked {
-                return self.listed_to.is_some().then_some(Step::Op(NbdOp::List));
+                return self.goes_on().map(Step::Op);
             }
             let op = match self.inbound.walk(staged, at) {
                 Walk::Header => {

@@ -2,22 +2,16 @@
 
 use engine::blocks::{AfterIo, WriteStart};
 use engine::steps::Steps;
-use engine::{About, Elsewhere as _, OnVolumes as _, payload};
+use engine::{OnVolumes as _, payload};
 use faults::Fault;
 use link::CommandMemory;
 use machine::Tag;
-use nbd::{NbdAnswer, NbdError, NbdRequest, RequestKind, descriptors};
+use nbd::{NbdAnswer, NbdError, NbdRequest, RequestKind};
 use reactor::Driver;
+use store::Error;
 use store::reservation::Registrant;
-use store::{Error, Extent, Volume};
 
-use crate::{NbdConnection, NbdReply};
-
-/// Bytes of the descriptors of a block status at most. A file system takes long to find many
-/// parts, and others wait for it; the client asks for the rest.
-const STATUS_BYTES_MAX: usize = 4 << 10;
-/// Bytes of the shortest of them.
-const DESCRIPTOR_BYTES_MIN: usize = 8;
+use crate::NbdConnection;
 
 /// What reservations know NBD clients by, which cannot register: no host has this identifier.
 const NO_REGISTRANT: Registrant = Registrant::NvmeHost([0; 16]);
@@ -103,24 +97,6 @@ impl NbdConnection {
         true
     }
 
-    /// NBD_CMD_BLOCK_STATUS: where a volume keeps data may take the file system a while to say.
-    /// False while memory is short.
-    fn block_status(&mut self, tag: Tag, request: NbdRequest) -> bool {
-        let Some(buf) = self.core.pool.get(STATUS_BYTES_MAX as u32) else {
-            return false;
-        };
-        self.core.link.set_data(tag, CommandMemory::owned(buf));
-        let is_extended = self.core.link.machine.is_extended();
-        let volume = self.export.as_ref().expect("it is served").volume.clone();
-        let later = self.later(tag);
-        self.core
-            .shared
-            .blocking(About::question(&volume), move || {
-                later.answer(status(&*volume, &request, is_extended));
-            });
-        true
-    }
-
     /// Whether reservations of others let it do that now.
     #[inline]
     fn may_execute(&mut self, kind: RequestKind) -> bool {
@@ -137,25 +113,6 @@ impl NbdConnection {
                 access.write
             }
         }
-    }
-}
-
-/// What a volume says of a range; it may ask the file system below.
-fn status(volume: &dyn Volume, request: &NbdRequest, is_extended: bool) -> NbdReply {
-    let most = match request.kind {
-        RequestKind::BlockStatus { is_one: true } => 1,
-        _ => STATUS_BYTES_MAX / DESCRIPTOR_BYTES_MIN,
-    };
-    let mut extents: Vec<Extent> = Vec::new();
-    match volume.extents(request.offset, request.len, most, &mut extents) {
-        Ok(()) if !extents.is_empty() => {
-            let is_there = |extent: &Extent| extent.allocated && !faults::is(Fault::NoExtents);
-            let parts = extents.iter().map(|extent| (extent.len, is_there(extent)));
-            NbdReply::Done(descriptors(request, is_extended, parts, STATUS_BYTES_MAX))
-        }
-        // It has become smaller.
-        Ok(()) => NbdReply::Failed(NbdError::BEYOND),
-        Err(error) => NbdReply::Failed(error_of(error, request.kind)),
     }
 }
 

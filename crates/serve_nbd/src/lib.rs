@@ -1,6 +1,7 @@
 //! NBD: what requests of clients do on volumes.
 #![forbid(unsafe_code)]
 
+mod contexts;
 mod exports;
 mod io;
 mod service;
@@ -21,7 +22,9 @@ use engine::{
 use link::Stream;
 use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
-use nbd::{FatalError, NbdAnswer, NbdError, NbdOp, NbdServer, PAYLOAD_BYTES_MAX, RequestKind};
+use nbd::{
+    BitmapsFound, FatalError, NbdAnswer, NbdError, NbdOp, NbdServer, PAYLOAD_BYTES_MAX, RequestKind,
+};
 use reactor::Driver;
 use store::Volume;
 use store::meter::IoOp;
@@ -48,6 +51,8 @@ pub enum NbdReply {
     Done(Vec<u8>),
     /// Not.
     Failed(NbdError),
+    /// Of no request: these dirty bitmaps there are.
+    Bitmaps(BitmapsFound),
 }
 
 /// The export that a connection is served, which is index 0 of what it is served.
@@ -379,7 +384,10 @@ impl NbdConnection {
                     ..Refusal::new(EXPORT_REFUSED, &why)
                 });
             }
-            _ => {}
+            (_, Some((_, volume))) => {
+                drop(exports);
+                self.find_bitmaps(&volume);
+            }
         }
     }
 
@@ -406,6 +414,7 @@ impl NbdConnection {
                 self.core.link.machine.complete(tag, answer);
             }
             NbdReply::Failed(error) => self.fail(tag, error),
+            NbdReply::Bitmaps(found) => self.core.link.machine.bitmaps(found),
         }
     }
 

@@ -208,6 +208,12 @@ pub mod allocation {
     pub const ZERO: u32 = 1 << 1;
 }
 
+/// Flags of `qemu:dirty-bitmap:NAME` (`docs/interop/nbd.txt` of QEMU).
+pub mod dirty_bitmap {
+    /// NBD_STATE_DIRTY.
+    pub const DIRTY: u32 = 1 << 0;
+}
+
 /// Bytes of a string at most (section "Conventions").
 pub const STRING_BYTES_MAX: usize = 4096;
 

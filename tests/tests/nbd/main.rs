@@ -228,6 +228,59 @@ fn snapshot_is_exported_as_it_was_and_may_not_be_written() {
     served.target.expect_orderly_end();
 }
 
+/// The parts that a backup program reads: those that have changed since a snapshot.
+#[needs(guest, loop_device, mount, program("mkfs.xfs"))]
+#[test]
+fn clients_map_what_has_changed_since_a_snapshot() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mounted = Mounted::made_by("mkfs.xfs", folder.path());
+    let at = mounted.path().display();
+    let address = free_address();
+    let config = format!(
+        "[[volume]]\nname = \"disk\"\nkind = \"file\"\npath = \"{at}/disk\"\nsize = \"64MiB\"\n\
+         [[nbd_export]]\nvolume = \"disk\"\nallow_any_client = true\n\
+         [[listener]]\naddress = \"{address}\"\nprotocol = \"nbd\"\n\
+         [admin]\nsocket = \"admin.sock\"\n"
+    );
+    let of_clients = tempfile::tempdir().expect("a folder");
+    let served = Served::by("nbd-dirty-bitmap", &config, address, of_clients);
+    served.qemu_io("disk", &[], &["write -P 7 0 64M", "flush"]);
+    served.target.run(&["snapshot", "create", "was", "disk"]);
+    served.qemu_io("disk", &[], &["write -P 8 16M 1M"]);
+    let url = served.url("disk");
+    let info = served.run("nbdinfo", &[&url]);
+    assert!(info.contains("qemu:dirty-bitmap:was"), "{info}");
+    let map = served.run("nbdinfo", &["--map=qemu:dirty-bitmap:was", &url]);
+    let lines: Vec<Vec<&str>> = map
+        .lines()
+        .map(|line| line.split_whitespace().take(3).collect())
+        .collect();
+    let wanted = [
+        ["0", "16777216", "0"],
+        ["16777216", "1048576", "1"],
+        ["17825792", "49283072", "0"],
+    ];
+    assert_eq!(lines, wanted, "{map}");
+    let (host, port) = (address.ip(), address.port());
+    let options = format!(
+        "driver=nbd,server.type=inet,server.host={host},server.port={port},export=disk,\
+         x-dirty-bitmap=qemu:dirty-bitmap:was"
+    );
+    // QEMU shows what is dirty as what has no data.
+    let map = served.run(
+        "qemu-img",
+        &["map", "--output=json", "--image-opts", &options],
+    );
+    let dirty = map
+        .lines()
+        .find(|line| line.contains("\"start\": 16777216"));
+    let dirty = dirty.unwrap_or_else(|| panic!("no such part: {map}"));
+    for words in ["\"length\": 1048576", "\"data\": false"] {
+        assert!(dirty.contains(words), "{map}");
+    }
+    served.target.expect_orderly_end();
+}
+
 #[needs(guest)]
 #[test]
 fn qemu_converts_compares_and_writes_in_all_ways() {

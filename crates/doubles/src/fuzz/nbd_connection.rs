@@ -1,9 +1,13 @@
 //! Any client against the machine of an NBD connection.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
 use machine::{Machine as _, Tag};
-use nbd::{NbdAnswer, NbdExport, NbdOp, NbdServer, NbdSettings, NbdTls, RequestKind, descriptors};
+use nbd::{
+    BITMAPS_LISTED_MAX, BitmapsAsked, BitmapsFound, DirtyBitmap, NbdAnswer, NbdExport, NbdOp,
+    NbdServer, NbdSettings, NbdTls, RequestKind,
+};
 use random::Random;
 use testkit::End;
 use wire::nbd::{OPTION_MAGIC, nbd_magic};
@@ -50,6 +54,26 @@ fn export() -> NbdExport {
         block_bytes: 512,
         is_read_only: false,
         is_fast_to_zero: true,
+    }
+}
+
+/// Dirty bitmaps of names of three letters and digits: more than are listed at a time.
+fn bitmaps(asked: &BitmapsAsked) -> BitmapsFound {
+    let names = (0..200).map(|at| format!("b{at:02}"));
+    let names = names.filter(|name| asked.has(name));
+    match asked {
+        BitmapsAsked::List { after, .. } => {
+            let behind = names.filter(|name| Some(name) > after.as_ref());
+            BitmapsFound::List(behind.take(BITMAPS_LISTED_MAX).collect())
+        }
+        BitmapsAsked::Set(_) => BitmapsFound::Set(
+            names
+                .map(|name| DirtyBitmap {
+                    name,
+                    identity: [7; 16],
+                })
+                .collect(),
+        ),
     }
 }
 
@@ -101,6 +125,13 @@ pub fn nbd_requests_executed(input: &[u8]) -> usize {
                 NbdOp::Refused(_) | NbdOp::Fatal(_) => {}
             }
         }
+        if let Some(asked) = end.machine.bitmaps_asked()
+            && random.one_in(2)
+        {
+            has_moved = true;
+            let found = bitmaps(asked);
+            end.machine.bitmaps(found);
+        }
         if !open.is_empty() && random.one_in(2) {
             has_moved = true;
             executed += 1;
@@ -127,8 +158,11 @@ fn complete(end: &mut End<NbdServer>, tag: Tag) {
     let data = match request.kind {
         RequestKind::Read => vec![0; request.len.min(READ_BYTES_MAX) as usize],
         RequestKind::BlockStatus { .. } => {
-            let parts = [(4096, true), (u64::MAX, false)].into_iter();
-            descriptors(&request, end.machine.is_extended(), parts, 64)
+            let reply = end.machine.status_reply(tag);
+            let parts = |_: &_, _| Ok::<_, Infallible>(vec![(4096, true), (u64::MAX, false)]);
+            reply
+                .chunks(64, parts)
+                .unwrap_or_else(|never| match never {})
         }
         _ => Vec::new(),
     };

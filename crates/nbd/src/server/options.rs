@@ -8,9 +8,10 @@ use wire::nbd::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{NO_TAIL, NbdOp, NbdServer, NbdTls, Phase, ReplyForm};
+use crate::context::{CONTEXTS_MAX, ContextsAsked};
 use crate::error::FatalError;
-use crate::export::{ALLOCATION, NbdExport};
-use crate::option::{ContextsAsked, InfoAsked, contexts_asked, info_asked, text};
+use crate::export::NbdExport;
+use crate::option::{InfoAsked, contexts_asked, info_asked, text};
 
 /// Data of an option that is looked at: an export's name and some queries.
 const OPTION_BYTES_MAX: u32 = 16 << 10;
@@ -20,9 +21,6 @@ const SKIPPED_BYTES_MAX: u32 = 1 << 20;
 const LIST_BYTES_MAX: usize = 16 << 10;
 /// Options of one handshake: a client may ask about many exports.
 const OPTIONS_MAX: u32 = 4096;
-
-/// The identifier of `base:allocation`.
-pub(super) const CONTEXT_ID: u32 = 1;
 
 /// What the driver is asked, and for what.
 #[derive(Debug, Default)]
@@ -101,13 +99,14 @@ impl NbdServer {
                     self.begin_transmission(&asked.name, export);
                 }
             }
-            OptionAsked::Contexts(asked) => self.answer_contexts(asked),
+            OptionAsked::Contexts(asked) => self.contexts_of_export(asked),
         }
         Ok(self.is_serving())
     }
 
     fn begin_transmission(&mut self, name: &str, export: NbdExport) {
-        self.has_context = self.context_of.take().is_some_and(|of| of == name);
+        let selected = self.selected.take().filter(|(of, _)| of == name);
+        self.contexts = selected.map(|(_, contexts)| contexts).unwrap_or_default();
         self.export = Some(export);
         self.phase = Phase::Transmission;
         self.deadline = None;
@@ -153,23 +152,6 @@ impl NbdServer {
         }
     }
 
-    fn answer_contexts(&mut self, asked: ContextsAsked) {
-        let sets = self.option.option.get() == option::SET_META_CONTEXT;
-        let (is_told, id) = match sets {
-            true => (asked.is_allocation, CONTEXT_ID),
-            // The identifier is reserved there.
-            false => (asked.is_all || asked.is_wildcard || asked.is_allocation, 0),
-        };
-        if is_told {
-            let data = [&id.to_be_bytes(), ALLOCATION.as_bytes()];
-            self.reply_parts(reply::META_CONTEXT, &data);
-        }
-        if sets && is_told {
-            self.context_of = Some(asked.name);
-        }
-        self.acknowledge();
-    }
-
     /// The client flags (section "Newstyle negotiation"): 32 bits, of which those may be set that
     /// were offered.
     pub(super) fn client_flags(&mut self, bytes: &[u8]) -> Option<(usize, Option<NbdOp>)> {
@@ -192,7 +174,7 @@ impl NbdServer {
         self.option = header;
         if header.option.get() == option::SET_META_CONTEXT {
             // Also where it fails.
-            self.context_of = None;
+            self.selected = None;
         }
         let wrong = if header.magic.get() != OPTION_MAGIC {
             FatalError::OptionMagic
@@ -256,8 +238,14 @@ impl NbdServer {
                 self.ask_or_refuse(asked.map(OptionAsked::Info))
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
-                let asked = contexts_asked(self.inbound.text());
+                let sets = kind == option::SET_META_CONTEXT;
+                let asked = contexts_asked(self.inbound.text(), sets);
                 let asked = asked.filter(|_| self.takes_chunks());
+                if asked.as_ref().is_some_and(ContextsAsked::is_too_much) {
+                    let why = format!("more than {CONTEXTS_MAX} metadata contexts are selected");
+                    self.refuse_option(reply::ERR_TOO_BIG, &why);
+                    return None;
+                }
                 self.ask_or_refuse(asked.map(OptionAsked::Contexts))
             }
             _ => self.option_without_data(kind),
@@ -311,7 +299,7 @@ impl NbdServer {
             self.refuse_option(reply::ERR_INVALID, why);
         } else {
             self.acknowledge();
-            (self.form, self.context_of) = (ReplyForm::Simple, None);
+            (self.form, self.selected) = (ReplyForm::Simple, None);
             self.phase = Phase::AwaitsTls;
         }
         None
@@ -353,7 +341,7 @@ impl NbdServer {
         asked.map(|asked| self.ask(asked))
     }
 
-    fn acknowledge(&mut self) {
+    pub(super) fn acknowledge(&mut self) {
         self.reply(reply::ACK, &[]);
     }
 
@@ -365,7 +353,7 @@ impl NbdServer {
         self.reply_parts(kind, &[data]);
     }
 
-    fn reply_parts(&mut self, kind: u32, data: &[&[u8]]) {
+    pub(super) fn reply_parts(&mut self, kind: u32, data: &[&[u8]]) {
         let header = OptionReply {
             magic: OPTION_REPLY_MAGIC.into(),
             option: self.option.option,

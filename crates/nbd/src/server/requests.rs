@@ -53,7 +53,7 @@ impl NbdServer {
         let request = match (&self.export, self.is_shut_down) {
             (Some(export), false) => {
                 let takes_chunks = self.form != ReplyForm::Simple;
-                header.check(export, (takes_chunks, self.has_context))
+                header.check(export, (takes_chunks, !self.contexts.is_empty()))
             }
             _ => Err(NbdError::SHUTDOWN),
         };

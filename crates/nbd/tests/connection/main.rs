@@ -1,5 +1,6 @@
 //! A server's end of a connection, byte by byte.
 
+mod dirty_bitmaps;
 mod peer;
 mod starttls;
 
@@ -203,6 +204,7 @@ mod handshake {
             peer.option(kind, &context_data(DISK, queries));
             assert_eq!(peer.ops(), [NbdOp::Find]);
             assert_eq!(peer.find(true), Ok(false));
+            peer.find_bitmaps(&[]);
             if let Some(id) = id {
                 let told = peer.reply();
                 assert_eq!(told.kind, reply::META_CONTEXT, "{queries:?}");
@@ -329,7 +331,7 @@ mod handshake {
 
 mod transmission {
     use machine::Machine as _;
-    use nbd::{FatalError, NbdAnswer, NbdError, NbdOp, RequestKind, descriptors};
+    use nbd::{FatalError, NbdAnswer, NbdError, NbdOp, RequestKind};
     use wire::nbd::{command_flags as flags, nbd_error, reply_type, request_type as request};
 
     use crate::peer::{ChunkSent, Form, Peer};
@@ -536,22 +538,15 @@ mod transmission {
             let [NbdOp::Execute { tag }] = ops[..] else {
                 panic!("{ops:?}");
             };
-            let asked = peer.end.machine.request_of(tag);
-            let is_extended = peer.end.machine.is_extended();
-            let parts = [(1024, true), (4096, false)];
-            let data = descriptors(&asked, is_extended, parts.into_iter(), 4096);
-            let len = data.len() as u32;
-            peer.end.set_memory(tag, data);
-            peer.end.machine.complete(tag, done(len));
-            let words: &[u32] = match is_extended {
-                false => &[1, 1024, 0, 1024, 3],
-                true => &[1, 2, 0, 1024, 0, 0, 0, 1024, 0, 3],
+            peer.tell_status(tag, |_| vec![(1024, true), (4096, false)]);
+            let (kind, words): (_, &[u32]) = match form {
+                Form::Extended => (
+                    reply_type::BLOCK_STATUS_EXT,
+                    &[1, 2, 0, 1024, 0, 0, 0, 1024, 0, 3],
+                ),
+                _ => (reply_type::BLOCK_STATUS, &[1, 1024, 0, 1024, 3]),
             };
             let wanted = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-            let kind = match is_extended {
-                false => reply_type::BLOCK_STATUS,
-                true => reply_type::BLOCK_STATUS_EXT,
-            };
             assert_eq!(peer.chunk(), ChunkSent::new(kind, 6, wanted));
         }
     }
@@ -565,14 +560,15 @@ mod transmission {
         let [NbdOp::Execute { tag: one }, NbdOp::Execute { tag: all }] = ops[..] else {
             panic!("{ops:?}");
         };
-        let parts = || [(512, false), (512, true)].into_iter().cycle();
-        let (one, all) = (
-            peer.end.machine.request_of(one),
-            peer.end.machine.request_of(all),
-        );
-        assert_eq!(descriptors(&one, false, parts(), 4096).len(), 8);
-        assert_eq!(descriptors(&all, false, parts(), 31).len(), 24);
-        assert_eq!(descriptors(&all, true, parts(), 31).len(), 16);
+        let told = |tag, chunk_bytes| {
+            let parts = [(512, false), (512, true)].repeat(1000);
+            let reply = peer.end.machine.status_reply(tag);
+            let chunks = reply.chunks(chunk_bytes, |_, _| Ok::<_, ()>(parts.clone()));
+            chunks.expect("parts").len()
+        };
+        assert_eq!(told(one, 4096), 24 + 8);
+        assert_eq!(told(all, 64), 24 + 3 * 8);
+        assert_eq!(told(all, 40 + 7), 24);
     }
 
     #[test]
@@ -737,6 +733,7 @@ mod any_bytes {
                         NbdOp::Find => {
                             let there = random.one_in(2).then(export);
                             let _ = peer.end.machine.found(there);
+                            peer.find_bitmaps(&["a", "d"]);
                         }
                         NbdOp::Prepare { tag, len, .. } => {
                             peer.end.set_memory(tag, vec![0; len as usize]);

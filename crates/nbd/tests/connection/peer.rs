@@ -1,9 +1,13 @@
 //! The other side, which writes and reads bytes as the protocol has them.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
-use machine::Machine as _;
-use nbd::{FatalError, NbdExport, NbdOp, NbdServer, NbdSettings, NbdTls};
+use machine::{Machine as _, Tag};
+use nbd::{
+    BITMAPS_LISTED_MAX, BitmapsAsked, BitmapsFound, DirtyBitmap, FatalError, NbdAnswer, NbdContext,
+    NbdExport, NbdOp, NbdServer, NbdSettings, NbdTls,
+};
 use testkit::End;
 use wire::nbd::{
     CompactRequest, ExtendedReply, ExtendedRequest, OPTION_MAGIC, OptionHeader, OptionReply,
@@ -31,7 +35,7 @@ pub struct OptionSent {
     pub data: Vec<u8>,
 }
 
-/// A chunk that is the last of its reply.
+/// A chunk of a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ChunkSent {
     kind: u16,
@@ -126,7 +130,7 @@ impl Peer {
         Peer::greeted(0).with_flags(flags)
     }
 
-    fn with_flags(self, flags: u16) -> Peer {
+    pub fn with_flags(self, flags: u16) -> Peer {
         let mut peer = self;
         assert_eq!(peer.sent().len(), 18);
         peer.send(&u32::from(flags).to_be_bytes());
@@ -163,7 +167,7 @@ impl Peer {
         peer
     }
 
-    fn agree(&mut self, form: Form) {
+    pub fn agree(&mut self, form: Form) {
         let kind = match form {
             Form::Simple => return,
             Form::Structured => option::STRUCTURED_REPLY,
@@ -175,7 +179,7 @@ impl Peer {
         self.form = form;
     }
 
-    fn go(&mut self, size_bytes: u64) {
+    pub fn go(&mut self, size_bytes: u64) {
         self.option(option::GO, &go_data(DISK, &[]));
         assert_eq!(self.ops(), [NbdOp::Find]);
         let export = NbdExport {
@@ -316,6 +320,13 @@ impl Peer {
     }
 
     pub fn chunk(&mut self) -> ChunkSent {
+        let (is_last, chunk) = self.chunk_of_several();
+        assert!(is_last);
+        chunk
+    }
+
+    /// A chunk, and whether it is the last of its reply.
+    pub fn chunk_of_several(&mut self) -> (bool, ChunkSent) {
         let (flags, kind, cookie, len) = match self.form {
             Form::Extended => {
                 let header: ExtendedReply = self.take();
@@ -329,9 +340,9 @@ impl Peer {
                 (header.flags, header.kind, header.cookie, len.into())
             }
         };
-        assert_eq!(flags.get(), REPLY_DONE);
         let data = self.bytes(len as usize);
-        ChunkSent::new(kind.get(), cookie.get(), data)
+        let chunk = ChunkSent::new(kind.get(), cookie.get(), data);
+        (flags.get() == REPLY_DONE, chunk)
     }
 
     /// An error and the cookie of its request.
@@ -348,6 +359,39 @@ impl Peer {
         assert_eq!(usize::from(u16::from_be_bytes(*len)), text.len());
         assert!(!text.is_empty());
         (u32::from_be_bytes(*error), cookie)
+    }
+
+    /// Answers a block status with the parts of each context.
+    pub fn tell_status(&mut self, tag: Tag, parts: impl Fn(&NbdContext) -> Vec<(u64, bool)>) {
+        let reply = self.end.machine.status_reply(tag);
+        let data = reply.chunks(4096, |context, _| Ok::<_, Infallible>(parts(context)));
+        let data = data.unwrap_or_else(|never| match never {});
+        let data_len = data.len() as u32;
+        self.end.set_memory(tag, data);
+        self.end.machine.complete(tag, NbdAnswer::Done { data_len });
+    }
+
+    /// These dirty bitmaps there are, if that is asked; in order.
+    pub fn find_bitmaps(&mut self, names: &[&str]) {
+        let Some(asked) = self.end.machine.bitmaps_asked() else {
+            return;
+        };
+        let names = names.iter().filter(|name| asked.has(name));
+        let found = match asked {
+            BitmapsAsked::List { after, .. } => {
+                let behind = names.filter(|name| Some(**name) > after.as_deref());
+                let behind = behind.map(|name| (*name).to_owned());
+                BitmapsFound::List(behind.take(BITMAPS_LISTED_MAX).collect())
+            }
+            BitmapsAsked::Set(_) => {
+                let found = names.map(|name| DirtyBitmap {
+                    name: (*name).to_owned(),
+                    identity: [7; 16],
+                });
+                BitmapsFound::Set(found.collect())
+            }
+        };
+        self.end.machine.bitmaps(found);
     }
 
     /// Whether a reply is there to be read.

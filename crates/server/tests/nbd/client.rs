@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use wire::nbd::{
     CompactRequest, ExtendedReply, ExtendedRequest, OPTION_MAGIC, OptionHeader, OptionReply,
-    SimpleReply, StructuredReply, command_flags as flags, nbd_magic, nbd_option as option,
-    option_reply as reply, reply_type, request_type as request,
+    REPLY_DONE, SimpleReply, StructuredReply, command_flags as flags, nbd_magic,
+    nbd_option as option, option_reply as reply, reply_type, request_type as request,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -36,6 +36,8 @@ pub struct Client {
     cookie: u64,
     /// Bytes of the reads under way.
     read_len: u64,
+    /// Data of the chunks of a reply before the last.
+    earlier: Vec<Vec<u8>>,
 }
 
 impl Client {
@@ -49,6 +51,7 @@ impl Client {
             form: Form::Simple,
             cookie: 0,
             read_len: 0,
+            earlier: Vec::new(),
         };
         let greeting = client.bytes(18).expect("a greeting");
         assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
@@ -73,13 +76,24 @@ impl Client {
     /// The same with `base:allocation`.
     pub fn with_context(address: SocketAddr, form: Form, name: &str) -> Client {
         let mut client = Client::greeted(address, form);
-        let mut data = (name.len() as u32).to_be_bytes().to_vec();
-        data.extend(name.as_bytes());
-        data.extend([0, 0, 0, 1, 0, 0, 0, 15]);
-        data.extend(b"base:allocation");
-        assert_eq!(client.option(option::SET_META_CONTEXT, &data).0, reply::ACK);
+        let contexts = client.contexts(option::SET_META_CONTEXT, name, &["base:allocation"]);
+        assert_eq!(contexts, ["base:allocation"]);
         assert_eq!(client.go(name), reply::ACK);
         client
+    }
+
+    /// Lists or sets metadata contexts: those that are told.
+    pub fn contexts(&mut self, kind: u32, name: &str, queries: &[&str]) -> Vec<String> {
+        let string = |text: &str| [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat();
+        let mut data = string(name);
+        data.extend((queries.len() as u32).to_be_bytes());
+        data.extend(queries.iter().flat_map(|query| string(query)));
+        let (last, told) = self.option(kind, &data);
+        assert_eq!(last, reply::ACK);
+        let names = told.iter();
+        names
+            .map(|data| String::from_utf8_lossy(&data[4..]).into_owned())
+            .collect()
     }
 
     /// Asks for an export: the last reply.
@@ -194,9 +208,22 @@ impl Client {
 
     /// Lengths and states of the parts of a range.
     pub fn block_status(&mut self, offset: u64, len: u64, flags: u16) -> Vec<(u64, u64)> {
-        let Outcome::Done(data) = self.request(request::BLOCK_STATUS, flags, offset, len) else {
+        let mut all = self.block_statuses(offset, len, flags);
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    }
+
+    /// The same of each context.
+    pub fn block_statuses(&mut self, offset: u64, len: u64, flags: u16) -> Vec<Vec<(u64, u64)>> {
+        self.earlier.clear();
+        let Outcome::Done(last) = self.request(request::BLOCK_STATUS, flags, offset, len) else {
             panic!("no block status");
         };
+        let all = std::mem::take(&mut self.earlier).into_iter().chain([last]);
+        all.map(|data| self.parts(&data)).collect()
+    }
+
+    fn parts(&self, data: &[u8]) -> Vec<(u64, u64)> {
         let number = |bytes: &[u8]| {
             bytes
                 .iter()
@@ -239,21 +266,26 @@ impl Client {
     }
 
     fn chunk(&mut self) -> Option<(u64, Outcome)> {
-        let (kind, cookie, len) = match self.form {
+        let (flags, kind, cookie, len) = match self.form {
             Form::Extended => {
                 let header = self.bytes(size_of::<ExtendedReply>())?;
                 let header = ExtendedReply::read_from_bytes(&header).expect("its size");
                 assert_eq!(header.magic.get(), nbd_magic::EXTENDED_REPLY);
-                (header.kind, header.cookie, header.len.get())
+                (header.flags, header.kind, header.cookie, header.len.get())
             }
             _ => {
                 let header = self.bytes(size_of::<StructuredReply>())?;
                 let header = StructuredReply::read_from_bytes(&header).expect("its size");
                 assert_eq!(header.magic.get(), nbd_magic::STRUCTURED_REPLY);
-                (header.kind, header.cookie, header.len.get().into())
+                let len = header.len.get().into();
+                (header.flags, header.kind, header.cookie, len)
             }
         };
         let data = self.bytes(len as usize)?;
+        if flags.get() & REPLY_DONE == 0 {
+            self.earlier.push(data);
+            return self.chunk();
+        }
         let outcome = match kind.get() {
             reply_type::ERROR => {
                 let error = data.first_chunk().expect("an error");

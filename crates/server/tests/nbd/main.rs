@@ -3,6 +3,7 @@
 mod client;
 #[path = "../shared/content.rs"]
 mod content;
+mod dirty_bitmaps;
 #[path = "../shared/disks.rs"]
 mod disks;
 mod hostile;
