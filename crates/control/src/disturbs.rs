@@ -799,6 +799,24 @@ mod tests {
     }
 
     #[test]
+    fn labels_that_an_export_has_no_more_disturb() {
+        let rule = |security_label| {
+            Change::SetExport(ExportSpec {
+                path: "/".to_owned(),
+                what: Exported::FileSystem("m".to_owned()),
+                rules: vec![Rule {
+                    security_label,
+                    ..Rule::default()
+                }],
+            })
+        };
+        assert!(is_disturbed(rule(false), rule(true)));
+        // Clients learn which attributes there are when they mount.
+        assert!(is_disturbed(rule(true), rule(false)));
+        assert!(!is_disturbed(rule(true), rule(true)));
+    }
+
+    #[test]
     fn rule_before_others_disturbs_where_it_takes_their_clients() {
         let rules = |nets: &[&str]| {
             let rule = |net: &&str| Rule {

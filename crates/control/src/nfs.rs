@@ -163,12 +163,13 @@ fn closed_export(config: &Config) -> Option<String> {
     ))
 }
 
-/// The file systems, and the names of all, of broken ones too.
+/// The file systems, and the names of all, of broken ones too, with whether each keeps security
+/// labels.
 fn file_systems(
     sink: &mut Sink,
     file: &Section,
     folders: (&Path, Option<&Path>),
-) -> (Vec<FileSystemSpec>, ByName<()>) {
+) -> (Vec<FileSystemSpec>, ByName<bool>) {
     let (mut list, mut names) = (Vec::new(), Vec::new());
     let mut lines: HashMap<String, usize> = HashMap::new();
     let mut paths: HashMap<PathBuf, usize> = HashMap::new();
@@ -204,7 +205,8 @@ fn file_systems(
             }
         }
         let name = name.map(|name| name.value.to_owned());
-        names.extend(name.clone().map(|name| (name, ())));
+        let keeps_labels = !matches!(kind, Some(FileSystemKind::Dir { .. }));
+        names.extend(name.clone().map(|name| (name, keeps_labels)));
         if let (Some(name), Some(kind)) = (name, kind) {
             list.push(FileSystemSpec { name, kind });
         }
@@ -293,7 +295,7 @@ fn dir(
 fn exports(
     sink: &mut Sink,
     file: &Section,
-    (names, listeners): (&ByName<()>, &[ListenerSpec]),
+    (names, listeners): (&ByName<bool>, &[ListenerSpec]),
     has_keys: bool,
 ) -> Vec<ExportSpec> {
     let mut exports: Vec<ExportSpec> = Vec::new();
@@ -320,6 +322,17 @@ fn exports(
             sink.add(&name.span, text);
         }
         let rules = rules(sink, &section, has_keys);
+        if let Some(name) = &file_system
+            && names.find(name.value) == Some(&false)
+            && rules.iter().any(|rule| rule.security_label)
+        {
+            let text = format!(
+                "the file system \"{}\" is a directory, with whose files no security labels are \
+                 kept: leave `security_label` out, or export a file system of the kind \"mem\"",
+                name.value
+            );
+            sink.add(&section.span_of("security_label"), text);
+        }
         let name = path.as_ref().map_or("", |path| path.value);
         let referral = referral::read(sink, &section, name);
         let what = match (&referral, file_system) {
@@ -429,6 +442,9 @@ fn terms(sink: &mut Sink, section: &Section, general: &ExportRule, has_keys: boo
         flavors: flavors(sink, section, has_keys).unwrap_or_else(|| general.flavors.clone()),
         xprtsec: xprtsec(sink, section).unwrap_or(general.xprtsec),
         secure: section.flag(sink, "secure").unwrap_or(general.secure),
+        security_label: section
+            .flag(sink, "security_label")
+            .unwrap_or(general.security_label),
     }
 }
 

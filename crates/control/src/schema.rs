@@ -389,6 +389,7 @@ pub const SCHEMA: &[Keys] = &[
             key("security", Takes::Texts),
             key("xprtsec", Takes::Texts),
             key("secure", Takes::Flag),
+            key("security_label", Takes::Flag),
             key("client", Takes::Tables(CLIENT)),
         ],
     ),
@@ -403,6 +404,7 @@ pub const SCHEMA: &[Keys] = &[
             key("security", Takes::Texts),
             key("xprtsec", Takes::Texts),
             key("secure", Takes::Flag),
+            key("security_label", Takes::Flag),
         ],
     ),
     (

@@ -53,7 +53,11 @@ const OPTIONS: &[(&str, crate::Weight, &str)] = &[
     ("acl", Default, "see `acl` of [[file_system]]"),
     ("no_acl", Default, "see `acl` of [[file_system]]"),
     ("nordirplus", Default, "weft has READDIRPLUS"),
-    ("security_label", Lost, "weft serves no labels"),
+    (
+        "security_label",
+        Lost,
+        "write `security_label` of [[export]] yourself: a directory keeps no labels",
+    ),
     ("pnfs", Lost, "weft has no layouts"),
     ("no_pnfs", Default, "weft has no layouts"),
     ("no_root_squash", Default, "`squash`"),

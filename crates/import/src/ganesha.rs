@@ -45,7 +45,11 @@ const KNOWN: &[Known] = &[
     ("disablereaddirplus", Default, "weft has READDIRPLUS"),
     ("usecookieverifier", Default, "weft has its own"),
     ("disable_acl", Default, "see `acl` of [[file_system]]"),
-    ("security_label", Lost, "weft serves no labels"),
+    (
+        "security_label",
+        Lost,
+        "write `security_label` of [[export]] yourself: a directory keeps no labels",
+    ),
     ("attr_expiration_time", Default, "weft caches no attributes"),
     (
         "trust_readdir_negative_cache",

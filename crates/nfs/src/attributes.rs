@@ -3,7 +3,9 @@
 //! are written, and which may be set.
 
 use auth::user::AccountKind;
-use wire::nfs4::{self, bitmap4, fattr4, mode4, nfs_ftype4, nfsace4, nfsstat4, nfstime4, settime4};
+use wire::nfs4::{
+    self, bitmap4, fattr4, mode4, nfs_ftype4, nfsace4, nfsstat4, nfstime4, sec_label4, settime4,
+};
 use wire::xdr::{Decode, Encode, List, Opaque, Reader};
 
 /// Words of a bitmap that attributes are in.
@@ -28,6 +30,8 @@ pub struct Values<'a> {
     pub group: Option<&'a str>,
     /// The value of `acl`; only looked at where [`AskedAttributes::needs_acl`] says so.
     pub acl: &'a [u8],
+    /// The security label; an object without one has not the attribute.
+    pub label: Option<sec_label4<'a>>,
     /// The value of `fs_locations`; only looked at where [`AskedAttributes::needs_locations`] says
     /// so.
     pub locations: &'a [u8],
@@ -94,6 +98,8 @@ pub struct System {
     pub has_xattrs: bool,
     /// Whether there are access control lists.
     pub has_acls: bool,
+    /// Whether there are security labels.
+    pub has_labels: bool,
     /// Whether there are quotas.
     pub has_quotas: bool,
     /// It is elsewhere: little is told of it (RFC 8881, section 11.4).
@@ -417,6 +423,15 @@ const TABLE: &[AttributeRow] = &[
             nfs4::change_attr_type4::NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR.encode(to);
         }),
     ),
+    AttributeRow(
+        nfs4::FATTR4_SEC_LABEL,
+        2,
+        GetSet(|v, _, to| {
+            if let Some(label) = &v.label {
+                label.encode(to);
+            }
+        }),
+    ),
     AttributeRow(nfs4::FATTR4_MODE_UMASK, 2, SetOnly),
     AttributeRow(
         nfs4::FATTR4_XATTR_SUPPORT,
@@ -569,12 +584,19 @@ fn there(mut bits: Bits, system: &System) -> Bits {
     if !system.has_acls {
         bits[0] &= !(1 << nfs4::FATTR4_ACL);
     }
+    if !system.has_labels {
+        take_out(&mut bits, nfs4::FATTR4_SEC_LABEL);
+    }
     if !system.has_quotas {
-        for number in QUOTAS {
-            bits[number as usize / 32] &= !(1 << (number % 32));
-        }
+        QUOTAS
+            .iter()
+            .for_each(|&number| take_out(&mut bits, number));
     }
     bits
+}
+
+fn take_out(bits: &mut Bits, number: u32) {
+    bits[number as usize / 32] &= !(1 << (number % 32));
 }
 
 #[inline]
@@ -694,6 +716,11 @@ impl AskedAttributes {
         has(&self.bits, nfs4::FATTR4_ACL)
     }
 
+    /// Whether a value is a security label.
+    pub fn needs_label(&self) -> bool {
+        has(&self.bits, nfs4::FATTR4_SEC_LABEL)
+    }
+
     /// Whether a value is where the file system is.
     pub fn needs_locations(&self) -> bool {
         has(&self.bits, nfs4::FATTR4_FS_LOCATIONS)
@@ -744,7 +771,10 @@ impl AskedAttributes {
 
     /// Appends a `fattr4` with the values asked for.
     pub fn write(&self, values: &Values<'_>, to: &mut Vec<u8>) {
-        let bits = there(self.bits, &values.system);
+        let mut bits = there(self.bits, &values.system);
+        if values.label.is_none() {
+            take_out(&mut bits, nfs4::FATTR4_SEC_LABEL);
+        }
         write_bitmap(bits, to);
         let at = to.len();
         0u32.encode(to);
@@ -781,6 +811,9 @@ pub fn verify(wanted: &fattr4<'_>, minor: u32, values: &Values<'_>) -> Result<bo
             false => nfsstat4::NFS4ERR_ATTRNOTSUPP,
         });
     }
+    if asked.needs_label() && values.label.is_none() {
+        return Ok(false);
+    }
     let mut is = Vec::new();
     asked.write(values, &mut is);
     let is = fattr4::decode(&mut Reader::new(&is)).expect("it was just written");
@@ -813,6 +846,8 @@ pub struct SetAttributes<'a> {
     pub umask: mode4,
     /// The access control list.
     pub acl: Option<Aces<'a>>,
+    /// The security label.
+    pub label: Option<sec_label4<'a>>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
@@ -883,6 +918,7 @@ impl<'a> SetAttributes<'a> {
             nfs4::FATTR4_OWNER => self.uid = Some(owner(AccountKind::User)?),
             nfs4::FATTR4_OWNER_GROUP => self.gid = Some(owner(AccountKind::Group)?),
             nfs4::FATTR4_ACL => self.acl = Some(value(from)?),
+            nfs4::FATTR4_SEC_LABEL => self.label = Some(value(from)?),
             nfs4::FATTR4_SIZE => self.size = Some(value(from)?),
             nfs4::FATTR4_MODE => self.mode = Some(value(from)?),
             nfs4::FATTR4_TIME_ACCESS_SET => self.accessed = Some(time(from)?),

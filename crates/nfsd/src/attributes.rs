@@ -11,13 +11,13 @@ use nfs::attributes::{
 use nfs::server::files::WRITE;
 use store::fs::access::{rights, told};
 use store::fs::{
-    self, Attr, Device, FileId, FsOp, ObjectKind, Output, Rights, SetAttr, SetTime, SetXattr,
-    Statfs, Time,
+    self, Attr, Device, FileId, FsOp, Label, ObjectKind, Output, Rights, SetAttr, SetTime,
+    SetXattr, Statfs, Time,
 };
 use wire::nfs4::{
     self, ACCESS4args, ACCESS4resok, GETATTR4args, LISTXATTRS4args, SETATTR4args, SETXATTR4args,
-    VERIFY4args, XATTR4args, change_info4, component4, fattr4, nfs_argop4, nfs_ftype4, nfs_opnum4,
-    nfsstat4, nfstime4, setxattr_option4, stateid4,
+    VERIFY4args, XATTR4args, change_info4, component4, fattr4, labelformat_spec4, nfs_argop4,
+    nfs_ftype4, nfs_opnum4, nfsstat4, nfstime4, sec_label4, setxattr_option4, stateid4,
 };
 use wire::xdr::{Encode, Opaque, pad};
 
@@ -135,6 +135,7 @@ pub(crate) fn blank_attributes() -> Attr {
         kind: ObjectKind::Regular,
         mode: 0,
         acl: None,
+        label: None,
         links: 1,
         uid: 0,
         gid: 0,
@@ -202,6 +203,16 @@ fn object(attr: &Attr, mounted_on_fileid: u64) -> Object {
     }
 }
 
+fn label_told(label: &Label) -> sec_label4<'_> {
+    sec_label4 {
+        slai_lfs: labelformat_spec4 {
+            lfs_lfs: label.format(),
+            lfs_pi: label.policy(),
+        },
+        slai_data: Opaque(label.data()),
+    }
+}
+
 /// The pseudo file system, as far as it is one.
 fn pseudo_system(nfsd: &Nfsd) -> System {
     System {
@@ -214,6 +225,7 @@ fn pseudo_system(nfsd: &Nfsd) -> System {
         clone_block_bytes: 0,
         has_xattrs: false,
         has_acls: false,
+        has_labels: false,
         has_quotas: false,
         is_absent: false,
     }
@@ -304,7 +316,8 @@ impl RunningCall<'_> {
     /// What a `fattr4` asks to be set.
     ///
     /// # Errors
-    /// As [`SetAttributes::read`]; NFS4ERR_DELAY where a name is looked up.
+    /// As [`SetAttributes::read`]; NFS4ERR_DELAY where a name is looked up; of a security label
+    /// those of [`RunningCall::label_to_set`].
     pub(crate) fn read_attributes(
         &self,
         wanted: &fattr4<'_>,
@@ -318,10 +331,30 @@ impl RunningCall<'_> {
         };
         let set = SetAttributes::read(wanted, self.minor(), is_new, owners)?;
         let acl = set.acl.map(|aces| acl::read(&aces, owners));
+        let label = set.label.map(|label| self.label_to_set(&label));
         Ok(SetAttr {
             acl: acl.transpose()?,
+            label: label.transpose()?,
             ..set_attr(&set)
         })
+    }
+
+    /// A label of the object at the current file handle, or of what is made there. It is kept in
+    /// whatever format it has, since nothing here enforces it (RFC 7862, section 9.5.2).
+    ///
+    /// # Errors
+    /// NFS4ERR_ATTRNOTSUPP where the client has no labels, NFS4ERR_BADLABEL for one that is empty
+    /// or too long.
+    fn label_to_set(&self, label: &sec_label4<'_>) -> Result<Label, nfsstat4> {
+        let granted = match self.current()? {
+            PseudoPlace::File { export, .. } => self.peer.view.granted(export),
+            _ => None,
+        };
+        if !granted.is_some_and(|granted| granted.has_labels()) {
+            return Err(nfsstat4::NFS4ERR_ATTRNOTSUPP);
+        }
+        let labelformat_spec4 { lfs_lfs, lfs_pi } = label.slai_lfs;
+        Label::new((lfs_lfs, lfs_pi), label.slai_data.0).ok_or(nfsstat4::NFS4ERR_BADLABEL)
     }
 }
 
@@ -368,6 +401,7 @@ fn with_values<T>(
                 clone_block_bytes: info.clone_block_bytes,
                 has_xattrs: info.has_xattrs,
                 has_acls: info.has_acls,
+                has_labels: granted.has_labels(),
                 has_quotas: fs.quotas().is_some(),
                 is_absent: false,
             }
@@ -386,6 +420,7 @@ fn with_values<T>(
         owner: names.owner.as_deref(),
         group: names.group.as_deref(),
         acl: &names.acl,
+        label: attr.label.as_ref().map(label_told),
         locations,
         locations_info,
         rdattr_error,
@@ -484,8 +519,10 @@ fn got_attr<'a>(
         PseudoPlace::Absent(_) => OwnerNames::default(),
         _ => run.owner_names(asked, attr)?,
     };
-    if !names.acl.is_empty() {
-        run.reserve(names.acl.len() as u32)?;
+    let label = attr.label.as_ref().filter(|_| asked.needs_label());
+    let long = names.acl.len() + label.map_or(0, |label| label.data().len());
+    if long > 0 {
+        run.reserve(long as u32)?;
     }
     run.ok(|_| ())?;
     let to = run.link.machine.reply(run.flow.tag).bytes();

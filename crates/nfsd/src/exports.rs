@@ -303,6 +303,8 @@ pub struct Rule {
     pub xprtsec: XprtsecModes,
     /// They come from a port below 1024, which takes a privilege on most clients.
     pub secure: bool,
+    /// They see and set security labels, where the file system keeps them.
+    pub security_label: bool,
 }
 
 impl Default for Rule {
@@ -318,6 +320,7 @@ impl Default for Rule {
             flavors: vec![Flavor::Sys],
             xprtsec: XprtsecModes::ALL,
             secure: false,
+            security_label: false,
         }
     }
 }

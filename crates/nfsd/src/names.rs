@@ -308,6 +308,7 @@ pub(crate) fn set_attr(set: &SetAttributes<'_>) -> SetAttr {
         mode: set.mode,
         umask: set.umask,
         acl: None,
+        label: None,
         uid: set.uid,
         gid: set.gid,
         size: set.size,

@@ -172,6 +172,12 @@ impl Granted<'_> {
         let info = self.fs.info();
         Handle::file(self.export.id(), info.instance, file, info.handle_key)
     }
+
+    /// Whether its objects have security labels for the client.
+    #[inline]
+    pub(crate) fn has_labels(&self) -> bool {
+        self.rule.security_label && self.fs.info().has_labels
+    }
 }
 
 impl AccessTerms<'_> {
@@ -509,6 +515,7 @@ impl View {
             kind: ObjectKind::Directory,
             mode: 0o555,
             acl: None,
+            label: None,
             links: 2 + visible as u32,
             uid: 0,
             gid: 0,

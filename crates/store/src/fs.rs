@@ -20,6 +20,7 @@ pub mod access;
 mod acl;
 mod dir;
 mod error;
+mod label;
 mod memory;
 mod name;
 mod op;
@@ -29,6 +30,7 @@ mod types;
 pub use acl::{ACES_MAX, Ace, AceKind, AceWho, Acl, AclVerdict, Inheritance, PosixAcl, Rights};
 pub use dir::{Acls, Below, Dir, DirError, DirProblem, DirSpec, NameChange, Owners};
 pub use error::Error;
+pub use label::{LABEL_BYTES_MAX, Label};
 pub use memory::{Memory, XATTR_BYTES_MAX, XATTRS_BYTES_MAX};
 pub use name::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX, check_name, check_symlink, check_xattr_name};
 pub use op::{

@@ -13,7 +13,13 @@ use server::{ListenerSpec, Protocol, check};
 use crate::source::{Section, Sink};
 
 /// Keys that say what is done with files, of which a referral has none.
-const OF_FILES: [&str; 4] = ["read_only", "squash", "anon_uid", "anon_gid"];
+const OF_FILES: [&str; 5] = [
+    "read_only",
+    "squash",
+    "anon_uid",
+    "anon_gid",
+    "security_label",
+];
 
 /// What is wrong with a section of a referral, or of some clients of it.
 pub(super) fn check_keys(sink: &mut Sink, section: &Section) {

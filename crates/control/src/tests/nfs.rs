@@ -114,6 +114,39 @@ fn every_key_arrives() {
 }
 
 #[test]
+fn labels_are_of_an_export_or_of_some_of_its_clients() {
+    let text = |kind: &str, keys: &str| {
+        format!(
+            "[nfs]\nstate = \"state\"\n[[file_system]]\nname = \"fs\"\n{kind}\n\
+             [[export]]\npath = \"/a\"\nfile_system = \"fs\"\nallow_any_client = true\n{keys}\n\
+             [[listener]]\naddress = \"127.0.0.1:2049\"\nprotocol = \"nfs\"\n"
+        )
+    };
+    let (memory, on) = ("kind = \"mem\"\nsize = \"1MiB\"", "security_label = true");
+    let some = "[[export.client]]\nclients = [\"192.0.2.7\"]\nsecurity_label = true";
+    for (keys, expected) in [("", &[false][..]), (on, &[true]), (some, &[true, false])] {
+        let config = read(&text(memory, keys)).unwrap();
+        let rules = config.exports[0].rules.iter();
+        assert!(
+            rules
+                .map(|rule| rule.security_label)
+                .eq(expected.iter().copied())
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let directory = format!("kind = \"dir\"\npath = \"{}\"", folder.path().display());
+    for keys in [on, some] {
+        let refused = read(&text(&directory, keys)).unwrap_err();
+        let [problem] = &refused[..] else {
+            panic!("{refused:?}");
+        };
+        let text = format!("{problem:?}");
+        assert!(text.contains("no security labels are kept"), "{text}");
+    }
+    read(&text(&directory, "")).unwrap();
+}
+
+#[test]
 fn patterns_make_many() {
     let text = "[[file_system]]\nname = \"fs{00..03}\"\nkind = \"mem\"\nsize = \"1MiB\"\n\
                 [[export]]\npath = \"/homes/{0..3}\"\nfile_system = \"fs{00..03}\"\n\

@@ -7,6 +7,14 @@ const TIME: nfstime4 = nfstime4 {
     nseconds: 6,
 };
 
+const LABEL: sec_label4<'static> = sec_label4 {
+    slai_lfs: nfs4::labelformat_spec4 {
+        lfs_lfs: 7,
+        lfs_pi: 8,
+    },
+    slai_data: Opaque(b"user:role:type:s0"),
+};
+
 fn values() -> Values<'static> {
     Values {
         object: Object {
@@ -37,6 +45,7 @@ fn values() -> Values<'static> {
             clone_block_bytes: 4096,
             has_xattrs: true,
             has_acls: true,
+            has_labels: true,
             has_quotas: true,
             is_absent: false,
         },
@@ -44,6 +53,7 @@ fn values() -> Values<'static> {
         owner: None,
         group: None,
         acl: &[0; 4],
+        label: Some(LABEL),
         locations: &[0; 8],
         locations_info: &[0; 16],
         rdattr_error: nfsstat4::NFS4_OK,
@@ -315,4 +325,54 @@ fn file_system_without_lists_has_no_attribute_of_them() {
         let missing = Err(nfsstat4::NFS4ERR_ATTRNOTSUPP);
         assert_eq!(same, if is_there { Ok(true) } else { missing });
     }
+}
+
+#[test]
+fn label_is_there_in_minor_version_2_where_the_system_keeps_labels_and_the_object_has_one() {
+    let words = mask(&[
+        nfs4::FATTR4_SUPPORTED_ATTRS,
+        nfs4::FATTR4_SUPPATTR_EXCLCREAT,
+        nfs4::FATTR4_SEC_LABEL,
+    ]);
+    let label = encoded(&[&LABEL]);
+    let (mut unlabeled, mut without) = (values(), values());
+    unlabeled.label = None;
+    without.system.has_labels = false;
+    for (minor, values, is_supported, is_told) in [
+        (1, values(), false, false),
+        (2, values(), true, true),
+        (2, unlabeled, true, false),
+        (2, without, false, false),
+    ] {
+        let asked = AskedAttributes::new(&List::Of(&words), minor).unwrap();
+        assert_eq!(asked.needs_label(), minor == 2);
+        let mut bytes = Vec::new();
+        asked.write(&values, &mut bytes);
+        let read = fattr4::decode(&mut Reader::new(&bytes)).unwrap();
+        let mut from = Reader::new(read.attr_vals.0);
+        for _ in 0..2 {
+            let all: Vec<u32> = bitmap4::decode(&mut from).unwrap().iter().collect();
+            let third = all.get(2).copied().unwrap_or_default();
+            assert_eq!(
+                third >> (nfs4::FATTR4_SEC_LABEL % 32) & 1 == 1,
+                is_supported
+            );
+        }
+        assert_eq!(from.rest(), if is_told { &label[..] } else { &[] });
+        let third = read.attrmask.iter().nth(2).unwrap_or_default();
+        assert_eq!(third >> (nfs4::FATTR4_SEC_LABEL % 32) & 1 == 1, is_told);
+        let only = mask(&[nfs4::FATTR4_SEC_LABEL]);
+        for (vals, is_same) in [(&label[..], is_told), (&label[..20], false), (&[], false)] {
+            let expected = match is_supported {
+                true => Ok(is_same),
+                false => Err(nfsstat4::NFS4ERR_ATTRNOTSUPP),
+            };
+            assert_eq!(verify(&fattr(&only, vals), minor, &values), expected);
+        }
+    }
+    let only = mask(&[nfs4::FATTR4_SEC_LABEL]);
+    let set = |minor, vals| SetAttributes::read(&fattr(&only, vals), minor, false, NO_NAMES);
+    assert_eq!(set(2, &label).map(|set| set.label), Ok(Some(LABEL)));
+    assert_eq!(set(2, &label[..20]), Err(nfsstat4::NFS4ERR_BADXDR));
+    assert_eq!(set(1, &label), Err(nfsstat4::NFS4ERR_ATTRNOTSUPP));
 }

@@ -111,6 +111,7 @@ pub(super) fn set_attr(set: &sattr3) -> SetAttr {
         mode: set.mode.map(|mode| mode & MODE_MASK),
         umask: 0,
         acl: None,
+        label: None,
         uid: set.uid,
         gid: set.gid,
         size: set.size,

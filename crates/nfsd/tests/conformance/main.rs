@@ -8,6 +8,7 @@ mod acls;
 mod attributes;
 mod data;
 mod documents;
+mod labels;
 mod locks;
 mod machine;
 mod names;

@@ -273,6 +273,12 @@ pub fn set(attr: &Attr, caller: &Caller<'_>, set: &SetAttr) -> Result<Attr, Erro
     }
     let mut new = attr.clone();
     set_mode(&mut new, caller, set)?;
+    if let Some(label) = &set.label {
+        if !caller.owns(attr) {
+            return Err(Error::Perm);
+        }
+        new.label = Some(label.clone());
+    }
     set_owner(&mut new, caller, set)?;
     // A user that cuts a file off changes it now, whatever it says.
     let cut_off = set.size.map(|_| caller.now);

@@ -290,6 +290,7 @@ impl Dir {
                 clone_block_bytes: room.f_bsize as u32,
                 has_xattrs,
                 has_acls: acls != Acls::Off,
+                has_labels: false,
                 is_read_only: spec.read_only,
             },
             verifier: AtomicU64::new(verifier),

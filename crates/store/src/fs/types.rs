@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::{Acl, QuotaRoom};
+use super::{Acl, Label, QuotaRoom};
 
 /// An object of a file system, for all time: no other object of it ever has
 /// the same. It is what a file handle carries and the `fileid` attribute shows.
@@ -68,6 +68,8 @@ pub struct Attr {
     pub mode: u32,
     /// Whose permission bits say less than this.
     pub acl: Option<Acl>,
+    /// Its security label.
+    pub label: Option<Label>,
     /// Names that it has; of a directory 2 and one for each directory in it.
     pub links: u32,
     /// Owner.
@@ -116,6 +118,8 @@ pub struct SetAttr {
     pub umask: u32,
     /// What says more than the permission bits, which it changes.
     pub acl: Option<Acl>,
+    /// Its security label, which its owner says.
+    pub label: Option<Label>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
@@ -215,6 +219,8 @@ pub struct Info {
     pub has_xattrs: bool,
     /// All but symbolic links may have access control lists.
     pub has_acls: bool,
+    /// All objects may have security labels.
+    pub has_labels: bool,
     /// Every change is refused, whoever makes it.
     pub is_read_only: bool,
 }

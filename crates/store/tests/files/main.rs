@@ -5,6 +5,7 @@ mod content;
 mod counts;
 #[path = "../common/files.rs"]
 mod files;
+mod labels;
 mod limits;
 mod model;
 mod names;

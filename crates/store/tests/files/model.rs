@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::HashMap;
-use store::fs::{ObjectKind, Seek};
+use store::fs::{Label, ObjectKind, Seek};
 
 /// An object as simple as can be.
 struct Object {
@@ -259,6 +259,12 @@ impl Model {
         Ok(())
     }
 
+    fn label(&mut self, file: FileId, label: &Option<Label>) -> Done {
+        self.object(file)?.attr.label.clone_from(label);
+        self.touch(file);
+        Ok(())
+    }
+
     fn clear(&mut self, file: FileId, offset: u64, len: u64) -> Done {
         let data = &mut self.file(file)?.data;
         let end = (offset + len).min(data.len() as u64).max(offset) as usize;
@@ -464,6 +470,22 @@ impl Pair<'_> {
         }
     }
 
+    fn labels(&mut self) {
+        let (file, len) = (self.some(), 1 + self.random.below(300));
+        if file == self.user.top() {
+            // It stays, and its label with it.
+            return;
+        }
+        let data = bytes(&mut self.random, len as usize);
+        let label = Label::new((len as u32, 0), &data);
+        let expected = self.model.label(file, &label);
+        let set = SetAttr {
+            label,
+            ..SetAttr::default()
+        };
+        assert_eq!(self.user.set(file, set).map(|_| ()), expected);
+    }
+
     fn listing(&mut self) {
         let dir = self.some();
         let cookie = self.random.below(4);
@@ -538,6 +560,7 @@ fn run(seed: u64, steps: u32) {
         match pair.random.below(10) {
             0..4 => pair.names(),
             4..8 => pair.data(),
+            8 if pair.random.below(2) == 0 => pair.labels(),
             8 => pair.opens(),
             _ => pair.listing(),
         }

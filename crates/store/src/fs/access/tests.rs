@@ -21,6 +21,7 @@ fn attr(kind: ObjectKind, mode: u32, uid: u32, gid: u32) -> Attr {
         kind,
         mode,
         acl: None,
+        label: None,
         links: 1,
         uid,
         gid,
@@ -476,4 +477,33 @@ fn new_object_grants_nobody_more_than_its_directory_hands_on_and_its_umask_leave
     assert_eq!(made_with(&[named, others], &wanted), (0o600, 4));
     // A client that has taken the umask off itself.
     assert_eq!(made_with(&[named, others], &mode(0o644)), (0o640, 4));
+}
+
+#[test]
+fn label_is_its_owners_to_say() {
+    let label = crate::fs::Label::new((0, 0), b"s0");
+    let wanted = SetAttr {
+        label: label.clone(),
+        ..SetAttr::default()
+    };
+    let file = attr(ObjectKind::Regular, 0o666, 10, 20);
+    for (caller, expected) in [
+        (caller(10, &[99]), Ok(label.clone())),
+        (caller(0, &[0]), Ok(label.clone())),
+        (caller(11, &[20]), Err(Error::Perm)),
+    ] {
+        assert_eq!(set(&file, &caller, &wanted).map(|new| new.label), expected);
+    }
+    // Another attribute leaves it, and its maker owns what is made.
+    let labeled = Attr { label, ..file };
+    let mode = SetAttr {
+        mode: Some(0o600),
+        ..SetAttr::default()
+    };
+    let new = set(&labeled, &caller(10, &[99]), &mode).expect("its owner");
+    assert_eq!(new.label, labeled.label);
+    let dir = attr(ObjectKind::Directory, 0o777, 0, 0);
+    let new = attr(ObjectKind::Fifo, 0, 0, 0);
+    let made = made(&dir, &new, &caller(11, &[20]), &wanted);
+    assert_eq!(made.map(|made| made.label), Ok(labeled.label));
 }

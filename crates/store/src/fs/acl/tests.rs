@@ -15,6 +15,7 @@ fn attr(kind: ObjectKind, mode: u32, acl: Option<Acl>) -> Attr {
         file: FileId(1),
         kind,
         mode,
+        label: None,
         acl,
         links: 1,
         uid: OWNER,

@@ -250,6 +250,7 @@ impl DirInner {
             kind: owner.kind,
             mode: owner.mode,
             acl: self.acl(stat, &owner, way)?,
+            label: None,
             links: stat.stx_nlink,
             uid: owner.uid,
             gid: owner.gid,
@@ -387,7 +388,7 @@ impl DirInner {
         synced: &mut Synced,
     ) -> Result<Attr, Error> {
         let mut new = access::set(attr, caller, set)?;
-        if set.acl.is_some() && !self.keeps_acls(attr.kind) {
+        if set.label.is_some() || set.acl.is_some() && !self.keeps_acls(attr.kind) {
             return Err(Error::AttrNotSupp);
         }
         self.check_writable()?;

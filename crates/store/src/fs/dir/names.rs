@@ -51,6 +51,7 @@ fn new_attributes(kind: ObjectKind, new: New<'_>, now: crate::fs::Time) -> Attr 
         kind,
         mode: 0,
         acl: None,
+        label: None,
         links: 1,
         uid: 0,
         gid: 0,
@@ -158,7 +159,7 @@ impl DirInner {
             let list = PosixAcl::of(&attr);
             attr.mode = attr.mode & !0o070 | list.mask.unwrap_or(list.group) << 3;
         }
-        if set.acl.is_some() && !self.keeps_acls(kind) {
+        if set.label.is_some() || set.acl.is_some() && !self.keeps_acls(kind) {
             return Err(Error::AttrNotSupp);
         }
         synced.object(self, &dir.seen)?;

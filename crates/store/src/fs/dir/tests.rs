@@ -162,6 +162,7 @@ fn attr(file: u64) -> Attr {
         kind: ObjectKind::Regular,
         mode: 0o600,
         acl: None,
+        label: None,
         links: 1,
         uid: 0,
         gid: 0,

@@ -2,7 +2,7 @@
 //! texts of links, opens.
 
 use super::content::Chunk;
-use super::node::{Body, Node, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, Xattr, acl_bytes, xattr_bytes};
+use super::node::{Body, Node, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, Xattr, said_bytes, xattr_bytes};
 use super::{MemoryInner, OperationOutput};
 use crate::fs::quota::Charged;
 use crate::fs::{
@@ -37,7 +37,7 @@ impl MemoryInner {
             return Ok(Vec::new());
         }
         let new = access::set(&node.attr, caller, set)?;
-        let (old_bytes, new_bytes) = (acl_bytes(&node.attr), acl_bytes(&new));
+        let (old_bytes, new_bytes) = (said_bytes(&node.attr), said_bytes(&new));
         let before = self.change_owner(node, (new.uid, new.gid), caller.is_root())?;
         let grown = new_bytes.saturating_sub(old_bytes);
         let resized = self.store.take(&node.charged, grown).and_then(|()| {
@@ -56,7 +56,7 @@ impl MemoryInner {
         let shrunk = old_bytes.saturating_sub(new_bytes);
         self.store.give(&node.charged, shrunk);
         let attr = &mut node.attr;
-        attr.acl = new.acl;
+        (attr.acl, attr.label) = (new.acl, new.label);
         (attr.mode, attr.uid, attr.gid) = (new.mode, new.uid, new.gid);
         attr.accessed = new.accessed;
         attr.modified = new.modified;

@@ -15,6 +15,8 @@ pub const XATTRS_BYTES_MAX: usize = 256 << 10;
 const XATTR_BYTES: u64 = 96;
 /// What an access control list counts for beside its entries.
 const ACL_BYTES: u64 = 32;
+/// What a security label counts for beside its data.
+const LABEL_BYTES: u64 = 64;
 /// Once more than this has passed a read is noted, though nothing changed.
 const READ_NOTED_SECONDS: i64 = 24 * 3600;
 
@@ -70,10 +72,11 @@ pub(super) fn xattr_bytes(name: &[u8], value: &[u8]) -> u64 {
     XATTR_BYTES + name.len() as u64 + value.len() as u64
 }
 
-/// What an access control list counts for.
-pub(super) fn acl_bytes(attr: &Attr) -> u64 {
-    let acl = attr.acl.as_ref();
-    acl.map_or(0, |acl| ACL_BYTES + acl.bytes())
+/// What an access control list and a security label count for.
+pub(super) fn said_bytes(attr: &Attr) -> u64 {
+    let (acl, label) = (attr.acl.as_ref(), attr.label.as_ref());
+    let acl = acl.map_or(0, |acl| ACL_BYTES + acl.bytes());
+    acl + label.map_or(0, |label| LABEL_BYTES + label.data().len() as u64)
 }
 
 impl Node {
@@ -100,10 +103,10 @@ impl Node {
         NODE_BYTES + body + self.described_bytes()
     }
 
-    /// What extended attributes and access control list count for.
+    /// What extended attributes, access control list and security label count for.
     fn described_bytes(&self) -> u64 {
         let xattrs = self.xattrs.iter().map(Xattr::bytes).sum::<u64>();
-        xattrs + acl_bytes(&self.attr)
+        xattrs + said_bytes(&self.attr)
     }
 
     /// Bytes that count for its quotas: what a client is told that it takes, and what
