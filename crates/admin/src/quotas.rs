@@ -23,9 +23,12 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
 #[utoipa::path(get, path = "/v1/quotas", operation_id = "list_quotas",
     responses((status = 200, body = QuotaList)))]
 async fn list(State(served): Served) -> Json<QuotaList> {
-    let mut all = Vec::new();
+    let (mut all, mut counting) = (Vec::new(), Vec::new());
     for fs in served.running().file_systems() {
         if let Some(quotas) = fs.quotas() {
+            if quotas.is_counting() {
+                counting.push(fs.info().name.clone());
+            }
             let usage = quotas.usage().into_iter();
             all.extend(usage.map(|usage| (fs.info().name.clone(), usage)));
         }
@@ -38,6 +41,7 @@ async fn list(State(served): Served) -> Json<QuotaList> {
     Json(QuotaList {
         quotas: all.into_iter().map(status).collect(),
         left_out: left_out as u64,
+        counting,
     })
 }
 

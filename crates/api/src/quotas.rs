@@ -35,4 +35,7 @@ pub struct QuotaList {
     pub quotas: Vec<QuotaStatus>,
     /// How many more there are.
     pub left_out: u64,
+    /// File systems whose objects are not all counted yet.
+    #[serde(default)]
+    pub counting: Vec<String>,
 }

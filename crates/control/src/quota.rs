@@ -48,9 +48,12 @@ pub(crate) fn quotas(
         }
         let file_system = section.text(sink, "file_system");
         if let Some(name) = &file_system {
-            keeps_quotas(sink, name, file_systems);
+            is_known(sink, name, file_systems);
         }
         let subject = subject(sink, &section);
+        if let (Some(name), Some(subject)) = (&file_system, &subject) {
+            keeps_quota(sink, name, subject, file_systems);
+        }
         let limits = limits(sink, &section);
         let (Some(name), Some(file_system), Some(subject)) = (name, file_system, subject) else {
             continue;
@@ -67,24 +70,35 @@ pub(crate) fn quotas(
     quotas
 }
 
-fn keeps_quotas(sink: &mut Sink, name: &At<&str>, file_systems: &[FileSystemSpec]) {
+fn is_known(sink: &mut Sink, name: &At<&str>, file_systems: &[FileSystemSpec]) {
     let names = || file_systems.iter().map(|spec| &*spec.name);
-    let mut all = file_systems.iter();
-    match all.find(|spec| spec.name == name.value).map(|s| &s.kind) {
-        Some(FileSystemKind::Mem { .. }) => {}
-        Some(FileSystemKind::Dir { .. }) => {
-            let text = format!(
-                "the file system \"{}\" is a directory of this machine, where the quotas of the \
-                 file system below hold: set them there, as by `setquota` or `xfs_quota`",
-                name.value
-            );
-            sink.add(&name.span, text);
-        }
-        None => {
-            let hint = hint(name.value, names());
-            let text = format!("there is no file system \"{}\"{hint}", name.value);
-            sink.add(&name.span, text);
-        }
+    if !names().any(|known| known == name.value) {
+        let hint = hint(name.value, names());
+        let text = format!("there is no file system \"{}\"{hint}", name.value);
+        sink.add(&name.span, text);
+    }
+}
+
+/// Directories of the machine count for users, groups and as a whole.
+fn keeps_quota(
+    sink: &mut Sink,
+    name: &At<&str>,
+    subject: &QuotaSubject,
+    file_systems: &[FileSystemSpec],
+) {
+    let is_dir = |spec: &FileSystemSpec| {
+        spec.name == name.value && matches!(spec.kind, FileSystemKind::Dir { .. })
+    };
+    if let QuotaSubject::Tree(path) = subject
+        && path != "/"
+        && file_systems.iter().any(is_dir)
+    {
+        let text = format!(
+            "the file system \"{}\" is a directory of this machine, in which no tree but \"/\" has \
+             a quota: write `tree = \"/\"`, or make the tree a file system of its own",
+            name.value
+        );
+        sink.add(&name.span, text);
     }
 }
 

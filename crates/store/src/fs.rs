@@ -67,14 +67,14 @@ pub trait FileSystem: Send + Sync {
         self.info().verifier
     }
 
-    /// What counts against quotas there. `None` where the file system keeps no quotas of its
-    /// own.
+    /// What counts against quotas there. `None` where the file system counts nothing.
     fn quotas(&self) -> Option<&Quotas> {
         None
     }
 
     /// From now on these are the limits of quotas, and no others. What is there is counted
-    /// before this returns, which takes long where a tree is large.
+    /// before this returns, which takes long where a tree is large, or in the background as long
+    /// as [`Quotas::is_counting`].
     ///
     /// # Errors
     /// Why nothing has changed.

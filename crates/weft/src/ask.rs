@@ -96,6 +96,9 @@ pub fn quotas(ask: &AskArgs) -> io::Result<ExitCode> {
             return writeln!(out, "no file system keeps quotas");
         }
         table::show(out, QUOTAS, &all.quotas)?;
+        for name in &all.counting {
+            writeln!(out, "counting {name}: not all that is there is told yet")?;
+        }
         match all.left_out {
             0 => Ok(()),
             left_out => writeln!(out, "and {left_out} more, without limits"),

@@ -83,10 +83,6 @@ fn mistake_in_a_quota_is_told() {
         ("file_system = \"m\"\n", "`name`"),
         ("name = \"q\"\n", "`file_system`"),
         (
-            "name = \"q\"\nfile_system = \"d\"\n",
-            "is a directory of this machine",
-        ),
-        (
             "name = \"q\"\nfile_system = \"x\"\n",
             "there is no file system \"x\"",
         ),
@@ -95,6 +91,25 @@ fn mistake_in_a_quota_is_told() {
         let told = only(&quota(&format!("{text}{user}")));
         assert!(told.contains(part), "{part}: {told}");
     }
+}
+
+#[test]
+fn a_directory_has_quotas_of_all_but_trees() {
+    let of = |text: &str| {
+        quota(&format!(
+            "name = \"q\"\nfile_system = \"d\"\n{text}hard_bytes = 1\n"
+        ))
+    };
+    for text in [
+        "user = 1\n",
+        "group = 1\n",
+        "each_user = true\n",
+        "tree = \"/\"\n",
+    ] {
+        assert_eq!(read(&of(text)).expect("sound").quotas.len(), 1, "{text}");
+    }
+    let told = only(&of("tree = \"/a\"\n"));
+    assert!(told.contains("no tree but \"/\" has a quota"), "{told}");
 }
 
 #[test]

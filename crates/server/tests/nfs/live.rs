@@ -78,11 +78,12 @@ fn quotas_are_set_while_clients_write(backend: Choice) {
         };
         let set = |quotas: Vec<QuotaSpec>| running.change(Change::SetQuotas(quotas));
         if name == "dir" {
-            let refused = set(vec![quota("mem", 1 << 20), quota("dir", 1 << 20)]);
-            let text = refused.expect_err("none of its own").to_string();
-            let expected = "quota \"all\": tree /: the file system keeps no quotas of its own";
+            let mut tree = quota("dir", 1 << 20);
+            tree.quota.subject = QuotaSubject::Tree("/t".to_owned());
+            let refused = set(vec![quota("mem", 1 << 20), tree]);
+            let text = refused.expect_err("no trees").to_string();
+            let expected = "quota \"all\": tree /t: the file system keeps no such quotas";
             assert_eq!(text, expected);
-            return;
         }
         let (mut client, root) = at(running, name);
         let open = make(&mut client, &root, "file");
@@ -92,11 +93,11 @@ fn quotas_are_set_while_clients_write(backend: Choice) {
             let written = client.write(&open, at, (&data, stable_how4::UNSTABLE4));
             written.map(|_| ()).map_err(|error| error.status())
         };
-        set(vec![quota("mem", 100 << 10)]).expect("made");
+        set(vec![quota(name, 100 << 10)]).expect("made");
         write(0).expect("it fits");
         assert_eq!(write(64 << 10), Err(Some(nfsstat4::NFS4ERR_DQUOT)));
         write(0).expect("it has room already");
-        set(vec![quota("mem", 1 << 20)]).expect("made");
+        set(vec![quota(name, 1 << 20)]).expect("made");
         write(64 << 10).expect("it fits now");
         set(Vec::new()).expect("made");
         write(4 << 20).expect("nothing limits it");

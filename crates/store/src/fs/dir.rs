@@ -53,19 +53,25 @@
 //! reactor, by descriptors that are kept open ([`opens`]). A file that is removed
 //! while clients have it open lives on by its descriptor; it is gone after a restart,
 //! as with other servers.
+//!
+//! **Quotas** are counted by weft itself while there are any ([`quotas`], [`ledger`],
+//! [`counting`]).
 
 mod acls;
 mod attributes;
 mod below;
 mod beneath;
 mod content;
+mod counting;
 mod descriptor;
 mod error;
 mod file_syncs;
+mod ledger;
 mod listing;
 mod local_changes;
 mod names;
 mod opens;
+mod quotas;
 mod resolve;
 mod table;
 mod task;
@@ -99,7 +105,7 @@ use rustix::process::{Resource, geteuid, getrlimit};
 use super::op::Move;
 use super::{
     Asker, Caller, Error, FileId, FileSystem, FsOp, HandleKey, Info, LocalChange, Output, Progress,
-    Task, TellLocalChanges, Watched,
+    Quota, QuotaRefused, Quotas, Task, TellLocalChanges, Time, Watched,
 };
 use crate::regular::expect_own_file;
 use below::Kernel;
@@ -107,6 +113,7 @@ use beneath::{Beneath, proc_path};
 use listing::Stream;
 use local_changes::LocalChanges;
 use opens::Entries;
+use quotas::{DirQuotas, Reserved};
 use resolve::Budget;
 use table::{HandleTable, Header, ROOT, TableRefused};
 use task::TaskTurn;
@@ -188,6 +195,7 @@ struct DirInner {
     streams: Mutex<Vec<Stream>>,
     budget: Mutex<Budget>,
     syncs: Mutex<Syncs>,
+    quotas: Arc<DirQuotas>,
     workers: Workers,
     /// None in a simulator, where no local program runs.
     local_changes: Option<Arc<LocalChanges>>,
@@ -309,6 +317,7 @@ impl Dir {
             streams: Mutex::default(),
             budget: Budget::new(),
             syncs: Mutex::default(),
+            quotas: Arc::default(),
             workers: Workers::new(descriptors_max.is_none()),
             local_changes: descriptors_max.is_none().then(Arc::default),
             below,
@@ -545,6 +554,7 @@ fn check_state(
 
 impl Drop for Dir {
     fn drop(&mut self) {
+        self.inner.quotas.counting.stop();
         self.inner.workers.end();
         if let Some(changes) = &self.inner.local_changes {
             changes.end();
@@ -664,7 +674,7 @@ impl DirInner {
             FsOp::ReadAhead { file, offset, len } => {
                 Output::ReadAhead(self.read_ahead(caller, file, (offset, len))?)
             }
-            FsOp::Statfs { .. } => Output::Statfs(self.statfs()?),
+            FsOp::Statfs { file } => Output::Statfs(self.statfs_of(caller, file)?),
             _ => {
                 self.run_without_output(caller, op)?;
                 Output::Done
@@ -705,6 +715,15 @@ impl FileSystem for Dir {
         self.inner.verifier.load(Ordering::Acquire)
     }
 
+    fn quotas(&self) -> Option<&Quotas> {
+        let quotas = &*self.inner.quotas;
+        quotas.is_on().then_some(&quotas.accounts)
+    }
+
+    fn set_quotas(&self, list: &[Quota], _: Time) -> Result<(), QuotaRefused> {
+        self.inner.set_quotas(list)
+    }
+
     fn tell_local_changes(&self, tell: TellLocalChanges) {
         if let Some(changes) = &self.inner.local_changes {
             changes.set_tell(tell);
@@ -739,6 +758,7 @@ impl FileSystem for Dir {
             files,
             token,
             from: caller.from,
+            room: Reserved::default(),
         };
         turn.start(caller, op)
     }
@@ -756,6 +776,7 @@ impl FileSystem for Dir {
             token,
             // The task knows.
             from: Asker::default(),
+            room: Reserved::default(),
         };
         turn.resume(task.into_dir(), result)
     }

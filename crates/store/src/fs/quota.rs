@@ -1,8 +1,8 @@
 //! Quotas: how much room and how many objects a user, a group or a tree of directories has, and
 //! how much it may have.
 //!
-//! Everything is counted all the time, whether it has limits or not, so that a limit that is set
-//! later holds at once. What counts is what is allocated, as in XFS: blocks and not sizes, so
+//! A `mem` counts everything all the time, whether it has limits or not, so that a limit that is
+//! set later holds at once; a `dir` counts what it has when limits come, in the background. What counts is what is allocated, as in XFS: blocks and not sizes, so
 //! holes are free; an object counts for its owner as long as it exists, also without a name, and
 //! once however many names it has. Extended attributes and access control lists count too.
 //!
@@ -16,7 +16,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use faults::Fault;
@@ -109,7 +109,7 @@ fn why_refused(error: Error) -> String {
         Error::NotDir | Error::Symlink => {
             "what lies there is no directory: choose another path".to_owned()
         }
-        Error::NotSupp => "the file system keeps no quotas of its own".to_owned(),
+        Error::NotSupp => "the file system keeps no such quotas".to_owned(),
         other => other.to_string(),
     }
 }
@@ -413,6 +413,13 @@ impl Charged {
         }
     }
 
+    /// Whether it counts on the same accounts.
+    fn is_same(&self, other: &Charged) -> bool {
+        Arc::ptr_eq(&self.user, &other.user)
+            && Arc::ptr_eq(&self.group, &other.group)
+            && self.is_in(&other.tree)
+    }
+
     /// Whether this object is the uppermost directory of its tree.
     pub(super) fn is_root(&self, file: FileId) -> bool {
         self.tree.as_ref().and_then(|tree| tree.root) == Some(file)
@@ -431,6 +438,7 @@ pub struct Quotas {
     /// In seconds, of the last operation.
     now: AtomicI64,
     events: Mutex<Vec<QuotaEvent>>,
+    is_counting: AtomicBool,
 }
 
 struct Accounts {
@@ -494,6 +502,7 @@ impl Default for Quotas {
             }),
             now: AtomicI64::new(0),
             events: Mutex::default(),
+            is_counting: AtomicBool::new(false),
         }
     }
 }
@@ -635,6 +644,39 @@ impl Quotas {
         if let Some(left) = std::mem::replace(&mut of.tree, tree.clone()) {
             left.give(bytes, 1);
         }
+    }
+
+    /// An object that has taken `bytes`, and what was reserved for it, from now on counts as `to`
+    /// does, whatever the limits. Never more than that is taken on the way.
+    pub(super) fn recharge(&self, from: &[(Charged, u64, u64)], to: (&Charged, u64)) {
+        let is_its = |from: &&(Charged, u64, u64)| from.0.is_same(to.0);
+        let sum = |of: fn(&(Charged, u64, u64)) -> u64| from.iter().filter(is_its).map(of).sum();
+        let (bytes, objects): (u64, u64) = (sum(|of| of.1), sum(|of| of.2));
+        self.force(
+            to.0,
+            to.1.saturating_sub(bytes),
+            1_u64.saturating_sub(objects),
+        );
+        self.give(to.0, bytes.saturating_sub(to.1), objects.saturating_sub(1));
+        for (of, bytes, objects) in from.iter().filter(|from| !is_its(from)) {
+            self.give(of, *bytes, *objects);
+        }
+    }
+
+    /// Whether more is there than a hard limit of bytes allows, as what cannot be foreseen takes
+    /// it.
+    pub(super) fn is_over(&self, of: &Charged) -> bool {
+        let is_over = |account: &Arc<Account>| account.bytes.used() > account.bytes.hard();
+        of.all(self).any(is_over)
+    }
+
+    /// Whether not all that is there is counted yet.
+    pub fn is_counting(&self) -> bool {
+        self.is_counting.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_counting(&self, is_counting: bool) {
+        self.is_counting.store(is_counting, Ordering::Release);
     }
 
     /// What may still be allocated to an object.

@@ -14,6 +14,7 @@ mod idle;
 mod listing;
 mod open;
 mod owners;
+mod quotas;
 #[path = "../common/real.rs"]
 mod real;
 mod restart;

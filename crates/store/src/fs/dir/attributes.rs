@@ -12,6 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::beneath::{SeenObject, ctime, proc_path};
+use super::quotas::Reserved;
 use super::table::{HandleTable, Record};
 use super::{DirInner, Owners, Synced};
 use crate::fs::{
@@ -159,7 +160,7 @@ impl DirInner {
         is_own && matches!(file_type, FileType::RegularFile | FileType::Directory)
     }
 
-    fn owner(
+    pub(super) fn owner(
         &self,
         stat: &Statx,
         kept: Option<(u32, u32)>,
@@ -267,9 +268,21 @@ impl DirInner {
 
     /// The attributes of what we have just changed.
     pub(super) fn attr_changed(&self, file: FileId, seen: &mut SeenObject) -> Result<Attr, Error> {
+        self.attr_grown(file, seen, &mut Reserved::default())
+    }
+
+    /// The same of what room was taken for.
+    pub(super) fn attr_grown(
+        &self,
+        file: FileId,
+        seen: &mut SeenObject,
+        room: &mut Reserved,
+    ) -> Result<Attr, Error> {
+        let version = self.quotas.version();
         self.beneath.refresh_attributes(seen)?;
         let attr = self.attr(file, seen, true)?;
         self.entries.set_attr(&attr);
+        self.charge(seen, &attr, version, room);
         Ok(attr)
     }
 
@@ -401,7 +414,9 @@ impl DirInner {
         }
         let (owner, old) = (ObjectOwner::of(&new), ObjectOwner::of(attr));
         if owner != old || new.acl.is_some() {
-            self.set_owner(Some(attr.file), seen, &owner)?;
+            self.give_to(caller, (seen, attr), &new)?;
+            self.set_owner(Some(attr.file), seen, &owner)
+                .inspect_err(|_| self.look_at(attr.file))?;
         }
         if set.mode.is_some() || set.acl.is_some() {
             self.set_acl(seen, set, &new)?;

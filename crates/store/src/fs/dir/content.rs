@@ -16,7 +16,8 @@ use rustix::io::{Errno, pread, pwrite};
 use super::attributes::no_file;
 use super::beneath::SeenObject;
 use super::descriptor::Descriptor;
-use super::opens::OpenFile;
+use super::opens::{OpenFile, ReadyFile};
+use super::quotas::Reserved;
 use super::workers::Reply;
 use super::{DirInner, Synced};
 use crate::direct::DirectFile;
@@ -30,12 +31,6 @@ use crate::fs::{
 const COPY_STEP_BYTES: u64 = 8 << 20;
 /// Bytes that are copied at a time where the kernel does not.
 const COPY_BYTES: usize = 256 << 10;
-
-/// A file that is ready to be read or written.
-pub(super) struct ReadyFile {
-    pub(super) entry: Arc<OpenFile>,
-    pub(super) fd: Arc<Descriptor>,
-}
 
 impl DirInner {
     /// The descriptor of a regular file, which lies where it did.
@@ -73,6 +68,7 @@ impl DirInner {
         let superfluous = self.entries.descriptors_to_close();
         superfluous.iter().for_each(|entry| self.sync_writes(entry));
         self.entries.close(&superfluous);
+        self.look_again(&superfluous);
     }
 
     /// Before a descriptor is closed: if the kernel fails later to write what went
@@ -206,16 +202,17 @@ impl DirInner {
         Ok(())
     }
 
-    /// A file that the caller writes to next, from an offset on.
+    /// A file that the caller writes a range of next, and the room for that.
     pub(super) fn ready_to_write(
         &self,
         caller: &Caller<'_>,
         file: FileId,
-        from: u64,
-    ) -> Result<ReadyFile, Error> {
-        let (ready, attr) = self.writable(caller, file, from)?;
+        range: (u64, u64),
+    ) -> Result<(ReadyFile, Reserved), Error> {
+        let (ready, attr) = self.writable(caller, file, range.0)?;
+        let room = self.reserve_range(caller, (&ready, &attr), range)?;
         self.clear_set_id_bits(caller, &attr)?;
-        Ok(ready)
+        Ok((ready, room))
     }
 
     pub(super) fn open(
@@ -244,16 +241,22 @@ impl DirInner {
 
     pub(super) fn close(&self, file: FileId) -> Result<(), Error> {
         if self.entries.unpin(file) {
+            self.uncharge_file(file);
             self.table().remove(file.0)?;
         }
         Ok(())
     }
 
     /// What a file is after its content was changed.
-    fn content_changed(&self, file: FileId, ready: &ReadyFile) -> Result<Attr, Error> {
+    fn content_changed(
+        &self,
+        file: FileId,
+        ready: &ReadyFile,
+        room: &mut Reserved,
+    ) -> Result<Attr, Error> {
         ready.entry.syncs.wrote();
         let mut seen = self.beneath.look(ready.fd.file().clone())?;
-        self.attr_changed(file, &mut seen)
+        self.attr_grown(file, &mut seen, room)
     }
 
     /// Bytes of a file now.
@@ -290,15 +293,22 @@ impl DirInner {
                 len
             }
         };
+        let mut room = match is_hole {
+            true => Reserved::default(),
+            false => self.reserve_range(caller, (&ready, &attr), (offset, len))?,
+        };
         self.clear_set_id_bits(caller, &attr)?;
         if len > 0 {
+            if is_hole {
+                self.not_dense(&ready);
+            }
             let mode = match is_hole {
                 true => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
                 false => FallocateFlags::empty(),
             };
             fallocate(&*ready.fd, mode, offset, len)?;
         }
-        self.content_changed(file, &ready)?;
+        self.content_changed(file, &ready, &mut room)?;
         Ok(())
     }
 
@@ -357,7 +367,7 @@ impl DirInner {
         caller: &Caller<'_>,
         what: &Move,
         (is_clone, done): (bool, u64),
-    ) -> Result<(ReadyFile, ReadyFile, u64), Error> {
+    ) -> Result<(ReadyFile, (ReadyFile, Attr), u64), Error> {
         let from_end = what.from_offset.checked_add(what.len);
         let to_end = what.to_offset.checked_add(what.len);
         let (Some(from_end), Some(to_end)) = (from_end, to_end) else {
@@ -383,11 +393,13 @@ impl DirInner {
         if len > 0 {
             self.clear_set_id_bits(caller, &attr)?;
         }
-        Ok((from, to, len))
+        Ok((from, (to, attr), len))
     }
 
     pub(super) fn clone(&self, caller: &Caller<'_>, what: &Move) -> Result<(), Error> {
-        let (from, to, len) = self.both(caller, what, (true, 0))?;
+        let (from, (to, attr), len) = self.both(caller, what, (true, 0))?;
+        let range = (what.to_offset, len);
+        let mut room = self.reserve_range(caller, (&to, &attr), range)?;
         if len > 0 {
             let source = (from.fd.as_fd(), what.from_offset);
             let goal = (to.fd.as_fd(), what.to_offset);
@@ -398,7 +410,7 @@ impl DirInner {
                 _ => error.into(),
             })?;
         }
-        self.content_changed(what.to, &to)?;
+        self.content_changed(what.to, &to, &mut room)?;
         Ok(())
     }
 
@@ -423,8 +435,11 @@ impl DirInner {
 
     fn try_copy(&self, caller: &Caller<'_>, what: &Move, reply: &Reply) -> Result<bool, Error> {
         let mut done = reply.copied.load(Ordering::Acquire);
-        let (from, to, len) = self.both(caller, what, (false, done))?;
-        let end = len.min(done + COPY_STEP_BYTES);
+        let (from, (to, attr), len) = self.both(caller, what, (false, done))?;
+        let step = self.len_that_fits(&attr, COPY_STEP_BYTES);
+        let end = len.min(done + step);
+        let range = (what.to_offset + done, end.saturating_sub(done));
+        let mut room = self.reserve_range(caller, (&to, &attr), range)?;
         let mut is_over = done >= len;
         while done < end && !reply.is_canceled.load(Ordering::Acquire) {
             let source = (&*from.fd, what.from_offset + done);
@@ -432,7 +447,7 @@ impl DirInner {
             let copied = match copy_range(source, goal, end - done) {
                 Ok(copied) => copied,
                 Err(errno) => {
-                    self.content_changed(what.to, &to)?;
+                    self.content_changed(what.to, &to, &mut room)?;
                     return Err(errno.into());
                 }
             };
@@ -443,7 +458,7 @@ impl DirInner {
                 break;
             }
         }
-        self.content_changed(what.to, &to)?;
+        self.content_changed(what.to, &to, &mut room)?;
         Ok(is_over || reply.is_canceled.load(Ordering::Acquire))
     }
 

@@ -163,8 +163,14 @@ impl DirInner {
             return Err(Error::AttrNotSupp);
         }
         synced.object(self, &dir.seen)?;
+        // A file takes no block as yet.
+        let bytes = match kind {
+            ObjectKind::Directory | ObjectKind::Symlink => self.info.clone_block_bytes.into(),
+            _ => 0,
+        };
+        let mut room = self.reserve_object(caller, (&attr, &dir.attr), bytes)?;
         let (file, mut seen) = self.make(&dir, name, (new, set), &attr)?;
-        let attr = self.attr_changed(file, &mut seen)?;
+        let attr = self.attr_grown(file, &mut seen, &mut room)?;
         let change = self.change(dir.file, &mut dir.seen, dir.attr.change)?;
         Ok(Output::Created {
             attr,
@@ -412,6 +418,7 @@ impl DirInner {
             return Err(Error::NoEnt);
         }
         self.check_writable()?;
+        self.check_not_over(&dir.attr)?;
         synced.object(self, &dir.seen)?;
         self.table().add_place(file.0, dir.file.0, name)?;
         if let Err(errno) = self.link_to(&seen, (&dir, name)) {
@@ -485,8 +492,11 @@ impl DirInner {
             // Both under the table's lock: an OPEN of this moment sees either.
             if is_directory || !self.entries.unlinked(file) {
                 table.remove(file.0)?;
+                drop(table);
+                self.uncharge(seen.identity.into());
                 return Ok(());
             }
+            self.keep_nameless(seen.identity.into());
         }
         table.remove_place(file.0, place.0.0, place.1)?;
         drop(table);
@@ -525,10 +535,14 @@ impl DirInner {
         }
         self.check_rename(caller, (&source, &goal), (file, &seen), target.as_ref())?;
         self.check_writable()?;
+        self.check_not_over(&goal.attr)?;
         synced.object(self, &source.seen)?;
         synced.object(self, &goal.seen)?;
         if let Some((target, seen)) = &target {
             self.keep_open(*target, seen)?;
+        }
+        if seen.is_directory() && self.quotas.is_on() {
+            self.quotas.counting.moves(file);
         }
         self.move_name((&source, from), (&goal, to), file, &seen)?;
         let replaced = target.as_ref().map(|(target, _)| *target);

@@ -11,7 +11,7 @@
 
 use machine::locked;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::descriptor::Descriptor;
@@ -29,9 +29,19 @@ pub(super) struct OpenFile {
     changes: AtomicU64,
     /// Bytes that it has at least, unless a local process has cut it off.
     size: AtomicU64,
+    /// Below this all is on blocks, so that to write there takes none.
+    dense: AtomicU64,
+    /// Something was written since its blocks were counted.
+    is_unsettled: AtomicBool,
     /// When it was last wanted, on [`Map::clock`].
     wanted: AtomicU64,
     pub(super) syncs: FileSyncs,
+}
+
+/// A file that is ready to be read or written.
+pub(super) struct ReadyFile {
+    pub(super) entry: Arc<OpenFile>,
+    pub(super) fd: Arc<Descriptor>,
 }
 
 struct OpenState {
@@ -110,6 +120,21 @@ impl OpenFile {
 
     pub(super) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
+    }
+
+    pub(super) fn dense(&self) -> u64 {
+        self.dense.load(Ordering::Acquire)
+    }
+
+    /// A file of a size that has so many bytes on blocks.
+    pub(super) fn set_dense(&self, size: u64, bytes: u64) {
+        let dense = if bytes >= size { size } else { 0 };
+        self.dense.store(dense, Ordering::Release);
+    }
+
+    /// Whether something was written since this was last asked.
+    pub(super) fn take_unsettled(&self) -> bool {
+        self.is_unsettled.swap(false, Ordering::AcqRel)
     }
 
     /// Whether something was written that the change attribute does not tell of yet.
@@ -191,6 +216,8 @@ impl Entries {
                 }),
                 changes: AtomicU64::new(0),
                 size: AtomicU64::new(attr.size),
+                dense: AtomicU64::new(0),
+                is_unsettled: AtomicBool::new(false),
                 wanted: AtomicU64::new(clock),
                 syncs: FileSyncs::default(),
             })
@@ -198,6 +225,7 @@ impl Entries {
         let entry = Arc::clone(entry);
         let mut state = locked(&entry.state);
         (state.seen_at, state.attr) = (nanos(now), attr.clone());
+        entry.set_dense(attr.size, attr.used_bytes);
         let there = state.fd.clone().filter(|_| state.can_write || !can_write);
         let (used, spare) = match there {
             Some(there) => (there, Some(fd)),
@@ -220,6 +248,7 @@ impl Entries {
         let mut state = locked(&entry.state);
         (state.seen_at, state.attr) = (nanos(now), attr.clone());
         entry.size.fetch_max(attr.size, Ordering::AcqRel);
+        entry.set_dense(attr.size, attr.used_bytes);
     }
 
     /// Attributes that have just changed.
@@ -228,6 +257,7 @@ impl Entries {
         if let Some(entry) = map.by_file.get(&attr.file) {
             locked(&entry.state).attr = attr.clone();
             entry.set_size(attr.size);
+            entry.set_dense(attr.size, attr.used_bytes);
         }
     }
 
@@ -246,6 +276,7 @@ impl Entries {
         let entry = there.or_insert_with(|| Arc::clone(entry));
         entry.size.fetch_max(end, Ordering::AcqRel);
         entry.changes.fetch_add(1, Ordering::AcqRel);
+        entry.is_unsettled.store(true, Ordering::Release);
         entry.syncs.wrote();
     }
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,10 +12,10 @@ use faults::Fault;
 use reactor::{FileIo, Token};
 use rustix::io::Errno;
 
-use super::content::ReadyFile;
 use super::descriptor::Descriptor;
 use super::file_syncs::Sync;
-use super::opens::OpenFile;
+use super::opens::{OpenFile, ReadyFile};
+use super::quotas::Reserved;
 use super::workers::{Credentials, DirJob, JobDone, Reply, ThreadWork, names_of, with_names};
 use super::{DirInner, FILE_BYTES_MAX};
 use crate::fs::{Asker, Caller, Error, FileId, FsOp, Output, Progress, Task, Written};
@@ -29,6 +30,8 @@ pub(crate) enum DirSteps {
 /// A read, a write or a COMMIT.
 pub(crate) struct DataOp {
     from: Asker,
+    /// What a write has taken of quotas.
+    room: Reserved,
     what: DataKind,
     stage: TaskStage,
 }
@@ -58,6 +61,8 @@ enum TaskStage {
     Opening(Arc<Reply>),
     /// The reactor moves data, past the page cache or not.
     Moving(Arc<OpenFile>, Arc<Descriptor>, bool),
+    /// A thread counts what was written.
+    Settling(Arc<Reply>, Arc<OpenFile>, Arc<Descriptor>),
     /// A thread looks whether the file ends here.
     Sizing(Arc<Reply>),
     /// The reactor syncs the file.
@@ -118,12 +123,12 @@ fn data_of(op: &FsOp<'_>) -> Option<(FileId, DataKind)> {
 }
 
 impl DataKind {
-    /// Where what is written begins; a COMMIT writes nothing anew.
-    fn written_from(&self) -> Option<u64> {
+    /// Where what is written begins, and its length; a COMMIT writes nothing anew.
+    fn written(&self) -> Option<(u64, u64)> {
         match *self {
             DataKind::Read { .. } => None,
-            DataKind::Write { offset, .. } => Some(offset),
-            DataKind::Commit { .. } => Some(u64::MAX),
+            DataKind::Write { offset, buf, .. } => Some((offset, buf.len().into())),
+            DataKind::Commit { .. } => Some((u64::MAX, 0)),
         }
     }
 
@@ -163,6 +168,7 @@ pub(super) struct TaskTurn<'a> {
     pub(super) token: Token,
     /// Whose it is.
     pub(super) from: Asker,
+    pub(super) room: Reserved,
 }
 
 impl TaskTurn<'_> {
@@ -174,7 +180,7 @@ impl TaskTurn<'_> {
                 Err(error) => Progress::Done(Err(error)),
             };
         };
-        let write = what.written_from();
+        let write = what.written();
         if let DataKind::Write { offset, buf, .. } = what
             && offset.saturating_add(buf.len().into()) > self.inner.info.file_bytes_max
         {
@@ -183,21 +189,26 @@ impl TaskTurn<'_> {
         let entry = self.inner.entries.get(file);
         if let Some((entry, granted)) = entry.and_then(|entry| {
             entry
-                .checked_descriptor(caller, write)
+                .checked_descriptor(caller, write.map(|(from, _)| from))
                 .map(|granted| (entry, granted))
         }) {
-            return match granted {
-                Ok(fd) => self.begin(what, ReadyFile { entry, fd }),
-                Err(error) => Progress::Done(Err(error)),
-            };
+            match granted {
+                Ok(_) if self.may_grow(&what, &entry) => {}
+                Ok(fd) => return self.begin(what, ReadyFile { entry, fd }),
+                Err(error) => return Progress::Done(Err(error)),
+            }
         }
         match self.job(caller, ThreadWork::Ready { file, write }) {
-            Ok(reply) => {
-                let (from, stage) = (caller.from, TaskStage::Opening(reply));
-                pending(DirSteps::Data(DataOp { from, what, stage }))
-            }
+            Ok(reply) => self.pending(what, TaskStage::Opening(reply)),
             Err(error) => Progress::Done(Err(error)),
         }
+    }
+
+    /// Whether a write may need room that quotas limit.
+    fn may_grow(&self, what: &DataKind, entry: &OpenFile) -> bool {
+        let end = what.written().map(|(from, len)| from.saturating_add(len));
+        let is_write = matches!(what, DataKind::Write { buf, .. } if !buf.is_empty());
+        is_write && self.inner.quotas.is_on() && end > Some(entry.dense())
     }
 
     fn job(&mut self, caller: &Caller<'_>, work: ThreadWork) -> Result<Arc<Reply>, Error> {
@@ -213,19 +224,29 @@ impl TaskTurn<'_> {
     }
 
     pub(super) fn resume(mut self, steps: DirSteps, result: io::Result<u32>) -> Progress {
-        let DataOp { from, what, stage } = match steps {
+        let DataOp {
+            from,
+            room,
+            what,
+            stage,
+        } = match steps {
             DirSteps::Job(reply) => {
                 return Progress::Done(reply.take().map(|done| match done {
                     JobDone::Output(output) => output,
-                    JobDone::Ready(_) | JobDone::Size(_) => unreachable!("asked for an operation"),
+                    JobDone::Ready(..) | JobDone::Size(_) | JobDone::Settled => {
+                        unreachable!("asked for an operation")
+                    }
                 }));
             }
             DirSteps::Data(data) => data,
         };
-        self.from = from;
+        (self.from, self.room) = (from, room);
         match stage {
             TaskStage::Opening(reply) => match reply.take() {
-                Ok(JobDone::Ready(ready)) => self.begin(what, ready),
+                Ok(JobDone::Ready(ready, room)) => {
+                    self.room = room;
+                    self.begin(what, ready)
+                }
                 Ok(_) => unreachable!("asked for a descriptor"),
                 Err(error) => Progress::Done(Err(error)),
             },
@@ -247,6 +268,10 @@ impl TaskTurn<'_> {
                     self.go_on(what, ReadyFile { entry, fd })
                 }
                 result => self.moved(what, ReadyFile { entry, fd }, result),
+            },
+            TaskStage::Settling(reply, entry, fd) => match reply.take() {
+                Ok(_) => self.settled(what, ReadyFile { entry, fd }),
+                Err(error) => Progress::Done(Err(error)),
             },
             TaskStage::Syncing(entry, fd) => self.synced(what, ReadyFile { entry, fd }, result),
             TaskStage::Waiting(entry, fd, number) => {
@@ -272,7 +297,11 @@ impl TaskTurn<'_> {
     /// Hands the rest to the reactor.
     fn go_on(self, what: DataKind, ready: ReadyFile) -> Progress {
         let TaskTurn {
-            files, token, from, ..
+            files,
+            token,
+            from,
+            room,
+            ..
         } = self;
         let ReadyFile { entry, fd } = ready;
         let is_direct = match what {
@@ -307,7 +336,12 @@ impl TaskTurn<'_> {
             DataKind::Commit { .. } => unreachable!("a COMMIT moves nothing"),
         };
         let stage = TaskStage::Moving(entry, fd, is_direct);
-        pending(DirSteps::Data(DataOp { from, what, stage }))
+        pending(DirSteps::Data(DataOp {
+            from,
+            room,
+            what,
+            stage,
+        }))
     }
 
     /// The reactor is done with a part.
@@ -355,7 +389,47 @@ impl TaskTurn<'_> {
 
     /// As much is written as will be. What was asked to be stable is never answered
     /// with less (RFC 8881, section 18.32.3), however short it is.
-    fn written(self, what: DataKind, ready: ReadyFile) -> Progress {
+    fn written(mut self, what: DataKind, ready: ReadyFile) -> Progress {
+        let may_have_grown = self.room.credit.is_some() || self.may_grow(&what, &ready.entry);
+        if !may_have_grown {
+            return self.settled(what, ready);
+        }
+        let ReadyFile { entry, fd } = ready;
+        let ready = ReadyFile {
+            entry: Arc::clone(&entry),
+            fd: Arc::clone(&fd),
+        };
+        let room = mem::take(&mut self.room);
+        let superuser = self.superuser();
+        match self.job(&superuser, ThreadWork::Settle(ready, room)) {
+            Ok(reply) => self.pending(what, TaskStage::Settling(reply, entry, fd)),
+            // It counts when the file is closed.
+            Err(_) => self.settled(what, ReadyFile { entry, fd }),
+        }
+    }
+
+    fn pending(self, what: DataKind, stage: TaskStage) -> Progress {
+        pending(DirSteps::Data(DataOp {
+            from: self.from,
+            room: self.room,
+            what,
+            stage,
+        }))
+    }
+
+    fn superuser(&self) -> Caller<'static> {
+        Caller {
+            uid: 0,
+            gid: 0,
+            gids: &[],
+            now: crate::fs::Time::default(),
+            is_open: true,
+            from: self.from,
+        }
+    }
+
+    /// What was written counts.
+    fn settled(self, what: DataKind, ready: ReadyFile) -> Progress {
         let number = ready.entry.syncs.next();
         match what {
             DataKind::Write { buf, done, .. }
@@ -373,7 +447,11 @@ impl TaskTurn<'_> {
     /// Brings the file to the disk, by the sync of this number or a later one.
     fn sync(self, what: DataKind, ready: ReadyFile, number: u64) -> Progress {
         let TaskTurn {
-            files, token, from, ..
+            files,
+            token,
+            from,
+            room,
+            ..
         } = self;
         let ReadyFile { entry, fd } = ready;
         if let Err(error) = what.check(&entry) {
@@ -388,7 +466,12 @@ impl TaskTurn<'_> {
                 TaskStage::Syncing(entry, fd)
             }
         };
-        pending(DirSteps::Data(DataOp { from, what, stage }))
+        pending(DirSteps::Data(DataOp {
+            from,
+            room,
+            what,
+            stage,
+        }))
     }
 
     /// The reactor has synced the file, for all that wait for that.
@@ -396,11 +479,20 @@ impl TaskTurn<'_> {
         let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
         if result == Err(Errno::INTR) {
             let TaskTurn {
-                files, token, from, ..
+                files,
+                token,
+                from,
+                room,
+                ..
             } = self;
             files.sync_data(ready.fd.file(), token);
             let stage = TaskStage::Syncing(ready.entry, ready.fd);
-            return pending(DirSteps::Data(DataOp { from, what, stage }));
+            return pending(DirSteps::Data(DataOp {
+                from,
+                room,
+                what,
+                stage,
+            }));
         }
         self.inner.file_synced(&ready.entry, result.map(|_| ()));
         Progress::Done(what.check(&ready.entry).map(|()| what.output()))
@@ -425,20 +517,9 @@ impl TaskTurn<'_> {
             return Progress::Done(Ok(Output::Read { len: done, is_end }));
         }
         // All is there, and the file ends here unless it has grown.
-        let superuser = Caller {
-            uid: 0,
-            gid: 0,
-            gids: &[],
-            now: crate::fs::Time::default(),
-            is_open: true,
-            from: self.from,
-        };
-        let from = self.from;
+        let superuser = self.superuser();
         match self.job(&superuser, ThreadWork::Size(ready)) {
-            Ok(reply) => {
-                let stage = TaskStage::Sizing(reply);
-                pending(DirSteps::Data(DataOp { from, what, stage }))
-            }
+            Ok(reply) => self.pending(what, TaskStage::Sizing(reply)),
             Err(error) => Progress::Done(Err(error)),
         }
     }

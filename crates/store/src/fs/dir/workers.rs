@@ -20,8 +20,8 @@ use rustix::io::Errno;
 use super::DirInner;
 use super::below::NameChange;
 use super::beneath::SeenObject;
-use super::content::ReadyFile;
-use super::opens::OpenFile;
+use super::opens::{OpenFile, ReadyFile};
+use super::quotas::Reserved;
 use super::turns::Turns;
 use crate::fs::op::Move;
 use crate::fs::{Asker, Caller, Error, FileId, FsOp, Output, Time};
@@ -65,20 +65,23 @@ impl Reply {
 /// What a job has come to.
 pub(super) enum JobDone {
     Output(Output),
-    Ready(ReadyFile),
+    Ready(ReadyFile, Reserved),
     Size(u64),
+    Settled,
 }
 
 /// What a thread does.
 pub(super) enum ThreadWork {
     /// An operation, its names apart.
     Op(FsOp<'static>, [Box<[u8]>; 2]),
-    /// Makes a file ready for a read, or for a write from an offset on.
+    /// Makes a file ready for a read, or for a write of a length from an offset on.
     Ready {
         file: FileId,
-        write: Option<u64>,
+        write: Option<(u64, u64)>,
     },
     Size(ReadyFile),
+    /// Counts what a write has taken.
+    Settle(ReadyFile, Reserved),
 }
 
 /// A caller without its borrowed groups.
@@ -302,10 +305,10 @@ impl DirJob {
     }
 
     /// A part of a long one, all of others; what is not over comes back.
-    fn run(self) -> Option<DirJob> {
+    fn run(mut self) -> Option<DirJob> {
         let mut synced = Synced::default();
         let caller = self.caller.caller();
-        let result = match &self.work {
+        let result = match &mut self.work {
             ThreadWork::Op(op, [first, second]) => {
                 let op = with_names(op, first, second);
                 match (&op, Move::of(&op)) {
@@ -322,11 +325,15 @@ impl DirJob {
                 }
             }
             ThreadWork::Ready { file, write } => match write {
-                Some(from) => self.inner.ready_to_write(&caller, *file, *from),
-                None => self.inner.ready_to_read(&caller, *file),
+                Some(range) => self.inner.ready_to_write(&caller, *file, *range),
+                None => (self.inner.ready_to_read(&caller, *file))
+                    .map(|ready| (ready, Reserved::default())),
             }
-            .map(JobDone::Ready),
+            .map(|(ready, room)| JobDone::Ready(ready, room)),
             ThreadWork::Size(ready) => self.inner.size_now(ready).map(JobDone::Size),
+            ThreadWork::Settle(ready, room) => {
+                self.inner.settle(ready, room).map(|()| JobDone::Settled)
+            }
         };
         let inner = Arc::clone(&self.inner);
         let is_changed = result.is_ok() && !synced.objects.is_empty();
@@ -474,6 +481,7 @@ impl DirInner {
             self.keep_change(entry);
         }
         self.entries.close(&idle);
+        self.look_again(&idle);
         self.close_streams();
         if let Err(errno) = self.sync_table() {
             self.table_lost(&errno);
@@ -540,6 +548,7 @@ impl WorkersShared {
                 && let Some(inner) = inner.upgrade()
             {
                 inner.tidy();
+                inner.count_if_due();
             }
             let mut queue = self.queue();
             // Something may have come meanwhile; what is not for this thread is

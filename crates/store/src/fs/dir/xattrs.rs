@@ -88,6 +88,7 @@ impl DirInner {
         caller: &Caller<'_>,
         (file, name): (FileId, &[u8]),
         synced: &mut Synced,
+        may_grow: bool,
         change: impl FnOnce(&str, &[u8]) -> Result<(), Errno>,
     ) -> Result<ChangeInfo, Error> {
         check_xattr_name(name)?;
@@ -95,6 +96,9 @@ impl DirInner {
         let mut seen: SeenObject = self.object(file)?;
         let attr = self.attr(file, &seen, false)?;
         self.check_xattr_change(caller, &attr, name)?;
+        if may_grow {
+            self.check_not_over(&attr)?;
+        }
         synced.object(self, &seen)?;
         change(&proc_path(seen.fd.as_fd()), &full_name(name)).map_err(unsupported)?;
         self.change(file, &mut seen, attr.change)
@@ -115,7 +119,7 @@ impl DirInner {
             SetXattr::Create => XattrFlags::CREATE,
             SetXattr::Replace => XattrFlags::REPLACE,
         };
-        self.change_xattr(caller, (file, name), synced, |way, name| {
+        self.change_xattr(caller, (file, name), synced, true, |way, name| {
             setxattr(way, name, value, flags)
         })
     }
@@ -126,7 +130,7 @@ impl DirInner {
         (file, name): (FileId, &[u8]),
         synced: &mut Synced,
     ) -> Result<ChangeInfo, Error> {
-        self.change_xattr(caller, (file, name), synced, |way, name| {
+        self.change_xattr(caller, (file, name), synced, false, |way, name| {
             removexattr(way, name)
         })
     }
