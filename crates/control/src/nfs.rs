@@ -314,16 +314,15 @@ fn exports(
             lines.entry(path.value.to_owned()).or_insert(line);
         }
         let file_system = section.text(sink, "file_system");
-        if let Some(name) = &file_system
-            && names.find(name.value).is_none()
-        {
+        let found = file_system.as_ref();
+        let found = found.map(|name| (name, names.find(name.value)));
+        if let Some((name, None)) = found {
             let hint = names.hint(name.value);
             let text = format!("there is no file system \"{}\"{hint}", name.value);
             sink.add(&name.span, text);
         }
         let rules = rules(sink, &section, has_keys);
-        if let Some(name) = &file_system
-            && names.find(name.value) == Some(&false)
+        if let Some((name, Some(false))) = found
             && rules.iter().any(|rule| rule.security_label)
         {
             let text = format!(
