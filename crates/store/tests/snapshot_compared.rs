@@ -260,7 +260,7 @@ fn names_are_told_in_order_behind_one_and_no_snapshot_is_opened() {
 
 #[needs(loop_device, mount, program("mkfs.xfs"))]
 #[test]
-fn what_is_behind_the_snapshot_or_marked_differs() {
+fn part_behind_the_snapshot_or_marked_differs() {
     let mut disk = Compared::on("mkfs.xfs");
     disk.write(0, SIZE, 1);
     let mark = |offset, len| Io::MarkUnreadable { offset, len };

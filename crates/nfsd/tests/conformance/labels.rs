@@ -129,7 +129,7 @@ fn label_is_told_as_it_was_set_and_left_out_where_there_is_none() {
 }
 
 #[test]
-fn what_is_made_has_the_label_that_it_is_made_with() {
+fn new_object_has_the_label_that_it_is_made_with() {
     let mut case = Case::new(&serve(true, false), 2);
     let kinds = [
         createtype4::NF4DIR,

@@ -177,7 +177,7 @@ impl Comparison<'_> {
         range: Range,
         max: usize,
     ) -> Vec<ComparedPart> {
-        let mut parts = Parts {
+        let mut parts = ComparedParts {
             all: Vec::new(),
             max,
             marks: Vec::new(),
@@ -205,8 +205,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Parts as they are found.
-struct Parts {
+/// ComparedParts as they are found.
+struct ComparedParts {
     all: Vec<ComparedPart>,
     max: usize,
     /// What is marked as unreadable, by first byte: it counts as different.
@@ -219,7 +219,7 @@ struct Parts {
     end: u64,
 }
 
-impl Parts {
+impl ComparedParts {
     fn compare(&mut self, now: &DataFile, then: &DataFile) {
         for _ in 0..STEPS_MAX {
             if self.at >= self.end {
@@ -290,7 +290,7 @@ impl Parts {
     fn in_whole_blocks(self, block_bytes: u64) -> Vec<ComparedPart> {
         let whole_end = self.at / block_bytes * block_bytes;
         let first = self.at - self.all.iter().map(|part| part.len).sum::<u64>();
-        let mut whole = Parts {
+        let mut whole = ComparedParts {
             at: first,
             all: Vec::new(),
             ..self

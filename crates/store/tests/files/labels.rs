@@ -79,7 +79,10 @@ fn labels_count_against_the_size_and_one_that_does_not_fit_changes_nothing() {
         label: label(&[7; LABEL_BYTES_MAX]).label,
         ..mode(0o600)
     };
-    while let Ok(_) = user.create(top, format!("{count}").as_bytes(), New::Fifo, long.clone()) {
+    while user
+        .create(top, format!("{count}").as_bytes(), New::Fifo, long.clone())
+        .is_ok()
+    {
         count += 1;
     }
     assert!(
